@@ -146,6 +146,12 @@ fn a_passphrase_that_takes_more_work_than_usual_is_not_tried() {
     assert!(why.contains("more memory"), "{why}");
 }
 
+/// Returns what is in an archive without a seal.
+fn unpack(archive: &[u8]) -> Option<Vec<u8>> {
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(archive).read_to_end(&mut plain).ok().map(|_| plain)
+}
+
 #[test]
 fn one_flipped_byte_anywhere_is_found() {
     let snapshot = snapshot_file(4);
@@ -155,12 +161,13 @@ fn one_flipped_byte_anywhere_is_found() {
         [(Seal::Recipients(vec![one.to_recipient()]), opened_by(&one), 7), (Seal::Open, Opening::default(), 1)]
     {
         let archive = write(&seal, &snapshot);
+        let plain = unpack(&archive);
         for at in (0..archive.len()).step_by(step).chain([archive.len() - 1]) {
             let mut flipped = archive.clone();
             flipped[at] ^= 1;
             let found = verify_archive(flipped.as_slice(), &opening);
-            // The flag of a text, the time and the system in gzip's head are part of no sum, and change nothing.
-            let is_unused = matches!(seal, Seal::Open) && (3..10).contains(&at);
+            // The time in gzip's head, or the length of a code that stands nowhere, change nothing of what is read.
+            let is_unused = matches!(seal, Seal::Open) && unpack(&flipped).is_some_and(|read| Some(read) == plain);
             // The last character of a base64 text in the seal's head has bits that stand for nothing.
             let ends_text = matches!(seal, Seal::Recipients(_)) && at < 400 && archive.get(at + 1) == Some(&b'\n');
             assert!(is_unused || ends_text || found.is_err(), "{at} of {}", archive.len());

@@ -50,14 +50,14 @@ pub(super) async fn collect_facts(request: &Request<'_>, progress: &dyn Progress
     let found = from_secrets(client, namespace, request.name.as_str()).await?;
     let keys = if request.with_keys {
         let main = found.existing.as_deref().unwrap_or(KEPT_SECRET);
-        read_key_secrets(client, namespace, main).await?
+        read_stored_keys(client, namespace, main).await?
     } else {
         Vec::new()
     };
     let owner = Owner::new(OWNER_KIND, request.name.as_str(), namespace);
     let record = Engine::new_reader(client.clone(), owner).read_state().await?.record;
     let release = record.as_ref().map(|record| &record.release);
-    let api = match tokio::time::timeout(API_WITHIN, read_own_api(&found.files, request.name.as_str())).await {
+    let api = match tokio::time::timeout(API_WITHIN, read_served_api(&found.files, request.name.as_str())).await {
         Ok(Ok(api)) => Some(api),
         Ok(Err(why)) => report_silent_api(progress, &why),
         Err(_) => report_silent_api(progress, &format!("no answer within {} s", API_WITHIN.as_secs())),
@@ -87,7 +87,7 @@ fn report_silent_api<T>(progress: &dyn Progress, why: &str) -> Option<T> {
 
 /// The Secrets that decrypt and rebuild a control plane: the one with its authorities, and those with values that a record
 /// leaves out.
-async fn read_key_secrets(client: &Client, namespace: &str, main: &str) -> Result<Vec<KeyFile>, BackupError> {
+async fn read_stored_keys(client: &Client, namespace: &str, main: &str) -> Result<Vec<KeyFile>, BackupError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let mut keys = Vec::new();
     let further = SECRET_VALUES.iter().map(|entry| entry.secret);
@@ -122,7 +122,7 @@ struct OwnApi {
 }
 
 /// Reads the API of the control plane, by the kubeconfig in its hosting cluster.
-async fn read_own_api(files: &Files, name: &str) -> Result<OwnApi, String> {
+async fn read_served_api(files: &Files, name: &str) -> Result<OwnApi, String> {
     let text = files.get(ADMIN_KUBECONFIG).ok_or("no kubeconfig of it was found")?;
     let kubeconfig = Kubeconfig::parse(ADMIN_KUBECONFIG, text).map_err(|error| error.to_string())?;
     let client = connect_control_plane_api(&kubeconfig.of_control_plane(name)).await?;

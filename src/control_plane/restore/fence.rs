@@ -66,7 +66,7 @@ impl RestoreTarget<'_> {
     /// Leads nobody to the API server, and stops all but etcd. Returns when their pods are gone.
     pub(super) async fn fence_api(&self) -> Result<(), RestoreError> {
         let fence = json!({"spec": {"selector": {FENCED: "true"}}});
-        services(self).patch(API_SERVER, &patch_params(), &Patch::Merge(fence)).await?;
+        services(self).patch(API_SERVER, &restore_patch_params(), &Patch::Merge(fence)).await?;
         for component in CONTROLLERS.into_iter().chain([API_SERVER]) {
             self.set_replicas(component, 0).await?;
         }
@@ -82,9 +82,9 @@ impl RestoreTarget<'_> {
             self.restore_replicas(component, facts).await?;
         }
         let open = json!({"spec": {"selector": {FENCED: null}}});
-        let service = services(self).patch(API_SERVER, &patch_params(), &Patch::Merge(open)).await?;
+        let service = services(self).patch(API_SERVER, &restore_patch_params(), &Patch::Merge(open)).await?;
         if let Some(fields) = facts.owners.get(SERVICE).and_then(|owner| give_back(managed_fields(&service), owner)) {
-            services(self).patch(API_SERVER, &patch_params(), &owners_patch(fields)).await?;
+            services(self).patch(API_SERVER, &restore_patch_params(), &owners_patch(fields)).await?;
         }
         Ok(())
     }
@@ -111,9 +111,9 @@ impl RestoreTarget<'_> {
 
     async fn patch_component(&self, component: &str, patch: &Patch<Value>) -> Result<Vec<Value>, RestoreError> {
         Ok(if component == ETCD {
-            managed_fields(&sets(self).patch(component, &patch_params(), patch).await?)
+            managed_fields(&sets(self).patch(component, &restore_patch_params(), patch).await?)
         } else {
-            managed_fields(&deployments(self).patch(component, &patch_params(), patch).await?)
+            managed_fields(&deployments(self).patch(component, &restore_patch_params(), patch).await?)
         })
     }
 
@@ -140,7 +140,7 @@ fn services(target: &RestoreTarget<'_>) -> Api<Service> {
     Api::namespaced(target.client.clone(), target.namespace.as_str())
 }
 
-fn patch_params() -> PatchParams {
+fn restore_patch_params() -> PatchParams {
     PatchParams { field_manager: Some(RESTORE_MANAGER.to_owned()), ..PatchParams::default() }
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn send_part(
     }
     reading.await.map_err(io::Error::other)??;
     stream.flush().await?;
-    match timeout(ANSWERS_WITHIN, read_answer(&mut stream)).await?? {
+    match timeout(ANSWERS_WITHIN, read_receive_answer(&mut stream)).await?? {
         TransferAnswer::Received(bytes) if bytes == part.bytes => Ok(()),
         TransferAnswer::Received(bytes) => Err(io::Error::other(format!("{bytes} bytes arrived of {}", part.bytes))),
         TransferAnswer::Refused(why) => Err(io::Error::other(format!("it was refused: {}", visible_line(&why)))),
@@ -99,7 +99,7 @@ async fn write_piece(stream: &mut (impl AsyncWrite + Unpin), piece: &[u8]) -> io
     timeout(TAKES_WITHIN, stream.write_all(piece)).await?
 }
 
-async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<TransferAnswer> {
+async fn read_receive_answer(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<TransferAnswer> {
     let mut line = Vec::new();
     BufReader::new(stream).take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut line).await?;
     serde_json::from_slice(&line).map_err(|_| io::Error::new(io::ErrorKind::UnexpectedEof, "no answer came"))

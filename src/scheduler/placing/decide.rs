@@ -393,11 +393,11 @@ impl Clusters {
             return removal_cause::REBALANCE.to_owned();
         }
         if known.is_none_or(|known| known.policy_hash != decided.record.policy_hash) {
-            return removal_cause::of_policy(policy);
+            return removal_cause::name_policy_edit(policy);
         }
         let is_rejected = |row: &ClusterRow| row.name == **lost && row.state == "Rejected";
         match self.known.get(*lost).filter(|_| decided.rows.iter().any(is_rejected)) {
-            Some(cluster) => removal_cause::of_cluster(cluster),
+            Some(cluster) => removal_cause::name_cluster_state(cluster),
             None => removal_cause::UNKNOWN.to_owned(),
         }
     }

@@ -131,7 +131,7 @@ pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> 
     let is_namespace = key.is_of_kind("", "Namespace");
     let there = schedules_to_delete(store, key)
         .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
-    let class = || RemovalClass::Caused(removal_cause::of_program());
+    let class = || RemovalClass::Caused(removal_cause::name_program());
     let writes: Vec<Write> = there.filter_map(|copy| remove_schedule(store, key, copy, class().into())).collect();
     if !writes.is_empty() {
         let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());

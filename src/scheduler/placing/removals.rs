@@ -135,7 +135,7 @@ impl Removals {
             self.found.clear();
             return None;
         }
-        let (record, going) = self.plan_record(store, now);
+        let (record, going) = self.plan_removal_record(store, now);
         if record == self.record {
             return None;
         }
@@ -144,7 +144,7 @@ impl Removals {
     }
 
     /// Returns the record as it has to be, and the removals that may go once it is written.
-    fn plan_record(&mut self, store: &Store, now: i64) -> (RemovalRecord, ByRequest) {
+    fn plan_removal_record(&mut self, store: &Store, now: i64) -> (RemovalRecord, ByRequest) {
         let mut due: BTreeMap<&String, Vec<(&ReconcileRequest, &Place)>> = BTreeMap::new();
         let is_there =
             |at: &Place| store.schedules.get(at).is_some_and(|schedule| schedule.metadata.deletion_timestamp.is_none());

@@ -52,7 +52,7 @@ pub(super) async fn replace_kubeconfigs(
         Ok((kubeconfig, _)) => kubeconfig,
         Err(error) => return refuse(format_error_chain(&error)),
     };
-    let connected = match wait_for_answer(&kubeconfig, deadline).await {
+    let connected = match wait_for_new_access(&kubeconfig, deadline).await {
         Ok(connected) => connected,
         Err(why) => return refuse(why),
     };
@@ -76,7 +76,7 @@ pub(super) async fn replace_kubeconfigs(
 }
 
 /// Waits until the control plane accepts a kubeconfig: its API server may have been replaced just now.
-async fn wait_for_answer(kubeconfig: &Kubeconfig, deadline: Instant) -> Result<Connected, String> {
+async fn wait_for_new_access(kubeconfig: &Kubeconfig, deadline: Instant) -> Result<Connected, String> {
     let end = deadline.min(Instant::now() + ANSWERS_WITHIN);
     let connected = connect_kubeconfig(kubeconfig).await?;
     loop {

@@ -89,7 +89,7 @@ pub(crate) struct CertsRenewArgs {
 }
 
 impl CertsRenewArgs {
-    fn choice(&self) -> Choice {
+    fn chosen_renewal(&self) -> Choice {
         match (self.all, self.only.is_empty()) {
             (true, _) => Choice::All,
             (false, false) => Choice::Only(self.only.iter().cloned().collect::<BTreeSet<_>>()),
@@ -120,7 +120,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
         client,
         name: &name,
         namespace: &global.namespace,
-        choice: args.choice(),
+        choice: args.chosen_renewal(),
         new_admin_key: args.new_admin_key,
         recovers: args.recover,
         timeout: args.timeout,

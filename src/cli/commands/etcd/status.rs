@@ -50,7 +50,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &EtcdStatusArgs) -> Resu
     let access = access.map_err(|error| access_error(&error, &name))?;
     let report = observe_members(&access.clients, access.quota_bytes).await;
     let text = match args.output {
-        EtcdFormat::Table => format_report(&report),
+        EtcdFormat::Table => format_etcd_report(&report),
         EtcdFormat::Json => output::format_json(&report),
         EtcdFormat::Yaml => output::format_yaml(&report),
     };
@@ -74,7 +74,7 @@ pub(in crate::cli) fn access_error(error: &EtcdAccessError, name: &ControlPlaneN
     }
 }
 
-fn format_report(report: &ClusterReport) -> String {
+fn format_etcd_report(report: &ClusterReport) -> String {
     let heads = ["MEMBER", "ID", "VERSION", "LEADER", "MEMBERS", "REVISION", "SIZE", "IN USE", "QUOTA", "HASH"];
     let mut lines = vec![table_row(heads)];
     lines.extend(report.members.iter().map(|member| format_member(member, report)));
@@ -153,7 +153,7 @@ mod tests {
             ..ClusterReport::default()
         };
         assert_eq!(
-            format_report(&report),
+            format_etcd_report(&report),
             "MEMBER   ID   VERSION   LEADER   MEMBERS   REVISION   SIZE      IN USE    QUOTA     HASH\n\
              etcd-0   ab   3.5.35    etcd-0   etcd-0    1200       5.0 MiB   1.6 MiB   8.0 GiB   0000beef\n\
              etcd-1   -    -         -        -         -          -         -         8.0 GiB   -\n\

@@ -194,7 +194,7 @@ async fn find_moving_groups(
         let of_namespace = members.first().and_then(|facts| followers.get(facts.key.namespace()));
         current.only = of_namespace.and_then(|followers| followers.only_of(&policy.name, key));
         let decision = decide::decide_group(policy, group, &fleet, &current);
-        if !current.targets.is_empty() && is_elsewhere(&decision, &current.targets) {
+        if !current.targets.is_empty() && is_placed_elsewhere(&decision, &current.targets) {
             moving.push(MovingGroup {
                 name: group.name.to_string(),
                 from: format_targets(&current.targets),
@@ -208,7 +208,7 @@ async fn find_moving_groups(
 }
 
 /// Returns whether a decision puts a group elsewhere, or divides it in another way.
-fn is_elsewhere(decision: &Decision, current: &[Target]) -> bool {
+fn is_placed_elsewhere(decision: &Decision, current: &[Target]) -> bool {
     let places = |targets: &[Target]| -> BTreeMap<String, String> {
         let shares = |target: &Target| format!("{:?} {:?}", target.replicas, target.whole);
         targets.iter().map(|target| (target.cluster.clone(), shares(target))).collect()

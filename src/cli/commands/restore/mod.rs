@@ -125,7 +125,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RestoreArgs) -> Result<E
         ));
     }
     let source = match &args.from {
-        Some(path) => Some(take_back::read_source(ui, path, &args.opening)?),
+        Some(path) => Some(take_back::read_restore_source(ui, path, &args.opening)?),
         None => None,
     };
     let forget = args.forget.iter().map(|name| take_back::parse_cluster(name)).collect::<Result<Vec<_>, _>>()?;
@@ -176,7 +176,7 @@ impl Site<'_> {
         outcome.map_err(|error| restore_error(&error, &self.name, &self.global.tail_flags()))
     }
 
-    fn shown(&self, error: &RestoreError) -> CliError {
+    fn explain_error(&self, error: &RestoreError) -> CliError {
         restore_error(error, &self.name, &self.global.tail_flags())
     }
 

@@ -8,11 +8,11 @@ use crate::cli::output::terminal::Question;
 use crate::control_plane::restore::{ClusterCopies, RestoreError, is_held, list_copies_without_schedule, release_hold};
 
 pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
-    let open = site.target().find_operation().await.map_err(|error| site.shown(&error))?;
+    let open = site.target().find_operation().await.map_err(|error| site.explain_error(&error))?;
     if let Some(open) = open.filter(|operation| operation.open) {
-        return Err(site.shown(&RestoreError::OperationOpen(Box::new(open))));
+        return Err(site.explain_error(&RestoreError::OperationOpen(Box::new(open))));
     }
-    let hub = site.connect_own_api().await.map_err(|why| site.shown(&RestoreError::NoAccess(why)))?;
+    let hub = site.connect_own_api().await.map_err(|why| site.explain_error(&RestoreError::NoAccess(why)))?;
     if !is_held(&hub).await.map_err(|error| request_failed("cannot read namespace kube-system", &error))? {
         let text = format!("Agents of control plane {} hold no deletions; nothing to release.\n", site.name);
         return site.ui.write_last_result(&text, Exit::Ok);

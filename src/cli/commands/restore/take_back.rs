@@ -42,7 +42,7 @@ const HEALTHY_WITHIN: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_secs(2);
 
 /// Reads a whole backup, and compares it with its hashes.
-pub(super) fn read_source(ui: &Ui, path: &Path, opening: &OpeningArgs) -> Result<ArchiveSource, CliError> {
+pub(super) fn read_restore_source(ui: &Ui, path: &Path, opening: &OpeningArgs) -> Result<ArchiveSource, CliError> {
     let opening = opening.read_opening()?;
     let display = Display::new(ui);
     display.begin_step("Verifying the backup");
@@ -64,7 +64,8 @@ pub(super) async fn restore_from_file(
     forget: &[String],
 ) -> Result<Exit, CliError> {
     let target = site.target();
-    let open = target.find_operation().await.map_err(|error| site.shown(&error))?.filter(|operation| operation.open);
+    let open =
+        target.find_operation().await.map_err(|error| site.explain_error(&error))?.filter(|operation| operation.open);
     if let Some(open) = open {
         site.ui.print_note(&format!("Going on with {open}"));
     } else {
@@ -73,7 +74,7 @@ pub(super) async fn restore_from_file(
             site.ui.warn(&format!("the API of the control plane does not answer: {}", visible_line(why)));
         }
         let precheck = precheck_restore(&target, source, hub.as_ref().ok(), site.args.paused).await;
-        let precheck = precheck.map_err(|error| site.shown(&error))?;
+        let precheck = precheck.map_err(|error| site.explain_error(&error))?;
         check_forgotten(source, forget)?;
         confirm_restore(site, source, &precheck, forget)?;
         if !site.args.no_safety {
@@ -163,13 +164,13 @@ async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
 pub(super) async fn roll_back(site: &Site<'_>) -> Result<Exit, CliError> {
     site.run_stages("the rollback", site.target().roll_restore_back()).await?;
     let text = format!("Control plane {} runs on its former data again.\n", site.name);
-    let (exit, _) = wait_for_health(site).await?;
+    let (exit, _) = wait_for_restored_health(site).await?;
     site.ui.write_last_result(&text, exit)
 }
 
 /// Waits for health and agents, and says what is left to do.
 async fn report_restored(site: &Site<'_>, source: &ArchiveSource) -> Result<Exit, CliError> {
-    let (exit, hub) = wait_for_health(site).await?;
+    let (exit, hub) = wait_for_restored_health(site).await?;
     let name = &site.name;
     let mut lines = vec![format!("Restored control plane {name} to {}.", source.verified.header.taken)];
     if let Some(hub) = &hub {
@@ -184,7 +185,7 @@ async fn report_restored(site: &Site<'_>, source: &ArchiveSource) -> Result<Exit
 }
 
 /// Waits until the control plane is healthy. Returns its API, if it answers here.
-async fn wait_for_health(site: &Site<'_>) -> Result<(Exit, Option<Client>), CliError> {
+async fn wait_for_restored_health(site: &Site<'_>) -> Result<(Exit, Option<Client>), CliError> {
     site.display.begin_step("Checking the control plane");
     let end = Instant::now() + HEALTHY_WITHIN;
     let waiting = |text: &str| site.display.update_step(text);

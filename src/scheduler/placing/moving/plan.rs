@@ -43,7 +43,7 @@ pub(in crate::scheduler::placing) fn plan_move(
         (survey.see(decision, &diffs), own_names(diffs), survey.diff_left())
     };
     let waits = waiting_move(store, name, &record, &seen);
-    moves.set_group(name, &record, waits, is_away(&record, &seen));
+    moves.set_group(name, &record, waits, waits_for_lost_cluster(&record, &seen));
     seen.admitted = waits.is_some() && moves.is_admitted(name, now);
     if record.running.is_some() || seen.schedules.len() > 1 {
         for (cluster, _) in seen.schedules.iter().filter(|(_, schedule)| !schedule.asked || !schedule.answered) {
@@ -80,17 +80,17 @@ pub(in crate::scheduler::placing) fn plan_move(
         wall,
     };
     let mut plan = match &next {
-        Some(next) => work.plan_record(next, event, news, &diffs),
+        Some(next) => work.plan_move_record(next, event, news, &diffs),
         None => work.plan_writes(&writes, diffs, left),
     };
     if !plan.is_partial {
         let questions = writes.iter().filter(|write| is_question(&record, write)).map(MoveWrite::cluster);
         let questions: BTreeSet<&str> = questions.collect();
-        let asks = questions.into_iter().filter_map(|cluster| ask_cluster(clusters, moves, cluster)).collect();
+        let asks = questions.into_iter().filter_map(|cluster| ask_cluster_anew(clusters, moves, cluster)).collect();
         plan.push_stage(asks);
     }
     if let Some(next) = &next {
-        moves.set_group(name, next, None, is_away(next, &seen));
+        moves.set_group(name, next, None, waits_for_lost_cluster(next, &seen));
     }
     if let Some(decided) = &mut decided {
         decided.targets = copied_targets(written);
@@ -115,14 +115,14 @@ fn is_question(record: &MoveRecord, write: &MoveWrite) -> bool {
     matches!(write, MoveWrite::Ask { .. }) || (record.running.is_some() && matches!(write, MoveWrite::Edit { .. }))
 }
 
-fn ask_cluster(clusters: &Clusters, moves: &mut Moves, name: &str) -> Option<Write> {
+fn ask_cluster_anew(clusters: &Clusters, moves: &mut Moves, name: &str) -> Option<Write> {
     let cluster = clusters.known.get(name)?;
     let text = moves.next_question(cluster)?;
     Some(Write::Ask { cluster: name.to_owned(), uid: cluster.uid().unwrap_or_default(), text })
 }
 
 /// Returns whether a cluster that a move waits for is not Ready.
-fn is_away(record: &MoveRecord, seen: &Seen) -> bool {
+fn waits_for_lost_cluster(record: &MoveRecord, seen: &Seen) -> bool {
     let is_away = |name: &String| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready);
     record.running.as_ref().is_some_and(|running| {
         // While both sides are there nothing is waited for on the old one.
@@ -178,7 +178,7 @@ impl<'a> Work<'a> {
     }
 
     /// Plans the write of the next record, and the events after it.
-    fn plan_record(
+    fn plan_move_record(
         &self,
         next: &'a MoveRecord,
         event: Option<MoveEvent>,
@@ -226,7 +226,7 @@ impl<'a> Work<'a> {
         let survey = self.survey(self.record);
         for write in writes {
             match write {
-                MoveWrite::Keep { cluster } => plan.push_stage(self.keep_copies(&survey, cluster)),
+                MoveWrite::Keep { cluster } => plan.push_stage(self.keep_live_copies(&survey, cluster)),
                 MoveWrite::Delete { cluster } if may_delete => {
                     for stage in self.delete_copies(&survey, cluster) {
                         plan.push_stage(stage);
@@ -248,7 +248,7 @@ impl<'a> Work<'a> {
         plan
     }
 
-    fn keep_copies(&self, survey: &Survey<'_>, cluster: &str) -> Vec<Write> {
+    fn keep_live_copies(&self, survey: &Survey<'_>, cluster: &str) -> Vec<Write> {
         let open = survey.live_copies(cluster).into_iter().filter(|(_, at, schedule)| {
             self.moves.kept_epoch(at, schedule.metadata.uid.as_ref()) != Some(self.record.epoch)
         });

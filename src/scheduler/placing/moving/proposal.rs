@@ -110,7 +110,7 @@ impl Clusters {
             Some(_) if record.running.as_ref().is_some_and(|running| running.cause == MoveCause::Rebalance) => cause,
             Some(cluster) => {
                 let urgent = if is_lost { Some(MoveCause::Failover) } else { stuck.map(|(_, stuck)| stuck.cause()) };
-                self.find_cause(policy, cluster, (&decision, &current), urgent)
+                self.find_move_cause(policy, cluster, (&decision, &current), urgent)
             }
             None => None,
         };
@@ -147,7 +147,7 @@ impl Clusters {
 
     /// Returns the cause for which a group leaves a cluster, whether or not there is a better one. What is `urgent` comes
     /// after a drain.
-    fn find_cause(
+    fn find_move_cause(
         &self,
         policy: &Policy,
         here: &str,

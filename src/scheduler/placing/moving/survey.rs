@@ -116,7 +116,7 @@ impl<'a> Survey<'a> {
 
     fn diff_cluster(&self, cluster: &str, is_made: bool, scaled: &Scaled<'_>) -> ClusterDiff {
         let mut diff = ScheduleDiff::new(self.store);
-        for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| !self.is_left(key)) {
+        for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| !self.is_left_member(key)) {
             let Some(source) = self.store.sources.get(key) else { continue };
             if is_made || self.store.copy_in(key, cluster).is_some() {
                 let (policy, group, is_scaled) = (self.policy, Some(self.name), scaled.is_scaled(key));
@@ -128,14 +128,14 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns whether a member is no longer decided, beside others that are.
-    fn is_left(&self, key: &ObjectKey) -> bool {
+    fn is_left_member(&self, key: &ObjectKey) -> bool {
         self.policy.is_some() && matches!(self.store.assignments.get(key), Some(Assignment::Left(_)))
     }
 
     /// Returns what the copies lack of members that are no longer decided: they stay where they are, and are edited.
     pub(super) fn diff_left(&self) -> ClusterDiff {
         let mut diff = ScheduleDiff::new(self.store);
-        for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| self.is_left(key)) {
+        for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| self.is_left_member(key)) {
             let Some(source) = self.store.sources.get(key) else { continue };
             for (at, schedule) in self.store.copies_of(key) {
                 let (cluster, share, group) = (cluster_of(at), schedule.spec.share.clone(), Some(self.name));
