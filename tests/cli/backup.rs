@@ -150,12 +150,12 @@ fn a_backup_is_listed_shown_and_verified() {
         verify(&[]).fails(1, &["`demo.fleet` is damaged"]);
     }
     std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
-    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "the file ends in the middle"]);
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "up to byte"]);
     verify(&[]).fails(1, &["is damaged", "were written"]);
     // A whole one, and not the one that the file beside it describes.
     let anothers = make_backup(&Seal::Recipients(vec![identity.to_recipient()])).0;
     std::fs::write(sandbox.path().join("demo.fleet"), anothers).unwrap();
-    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "its SHA-256 is not the one"]);
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged"]);
     std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
     assert!(sandbox.run(&["backup", "list", "."]).succeeds().contains("its size has changed"));
     std::fs::remove_file(sandbox.path().join("demo.fleet.json")).unwrap();

@@ -19,7 +19,7 @@ with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to d
 
 Examples:
   fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key
-  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --passphrase-file phrase -o json";
+  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --passphrase-file passphrase";
 
 /// Read a whole backup and compare it with its hashes
 #[derive(Debug, Args)]
