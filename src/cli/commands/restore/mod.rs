@@ -41,7 +41,7 @@ Afterwards agents delete no copy that has no Schedule: what was placed after the
 these copies by cluster, asks, and lets agents delete them.
 
 Examples:
-  fleetctl restore demo --from backups/demo-20270312T101500Z.fleet --identity backup.key
+  fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --identity backup.key
   fleetctl restore demo --from demo.fleet --passphrase-file passphrase --forget west --yes
   fleetctl restore demo --rollback
   fleetctl restore demo --commit
