@@ -42,7 +42,7 @@ these copies by cluster, asks, and lets agents delete them.
 
 Examples:
   fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --identity backup.key
-  fleetctl restore demo --from demo.fleet --passphrase-file passphrase --forget west --yes
+  fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --forget west --yes
   fleetctl restore demo --rollback
   fleetctl restore demo --commit
   fleetctl restore demo --release";
