@@ -168,18 +168,14 @@ fn one_flipped_byte_anywhere_is_found() {
             let found = verify_archive(flipped.as_slice(), &opening);
             // The time in gzip's head, or the length of a code that stands nowhere, change nothing of what is read.
             let is_unused = matches!(seal, Seal::Open) && unpack(&flipped).is_some_and(|read| Some(read) == plain);
-            // The last character of a base64 text in the seal's head has bits that stand for nothing.
-            let ends_text = matches!(seal, Seal::Recipients(_)) && at < 400 && archive.get(at + 1) == Some(&b'\n');
-            assert!(is_unused || ends_text || found.is_err(), "{at} of {}", archive.len());
+            assert!(is_unused || found.is_err(), "{at} of {}", archive.len());
         }
     }
 }
 
 #[test]
 fn one_flipped_byte_of_each_part_is_found() {
-    let mut plain = Vec::new();
-    let archive = write(&Seal::Open, &snapshot_file(4));
-    flate2::read::GzDecoder::new(archive.as_slice()).read_to_end(&mut plain).unwrap();
+    let plain = unpack(&write(&Seal::Open, &snapshot_file(4))).unwrap();
     let mut unpacked = tar::Archive::new(plain.as_slice());
     let places = unpacked.entries().unwrap().map(|entry| {
         let entry = entry.unwrap();

@@ -145,21 +145,27 @@ fn a_backup_is_listed_shown_and_verified() {
         let mut flipped = archive.clone();
         flipped[at] ^= 1;
         std::fs::write(sandbox.path().join("demo.fleet"), flipped).unwrap();
-        verify(&["--identity", "backup.key"]).fails(1, &["`demo.fleet` is damaged"]);
+        verify(&["--identity", "backup.key"]).fails(1, &["`demo.fleet` is damaged", "its SHA-256 is not the one"]);
         verify(&["--identity", "other.key"]).fails(1, &["`demo.fleet` is damaged"]);
         verify(&[]).fails(1, &["`demo.fleet` is damaged"]);
     }
     std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
-    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "up to byte"]);
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "were written"]);
     verify(&[]).fails(1, &["is damaged", "were written"]);
     // A whole one, and not the one that the file beside it describes.
     let anothers = make_backup(&Seal::Recipients(vec![identity.to_recipient()])).0;
+    // The seal has filling of any length.
+    let why = if anothers.len() == archive.len() { "its SHA-256 is not the one" } else { "were written" };
     std::fs::write(sandbox.path().join("demo.fleet"), anothers).unwrap();
-    verify(&["--identity", "backup.key"]).fails(1, &["is damaged"]);
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", why]);
     std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
     assert!(sandbox.run(&["backup", "list", "."]).succeeds().contains("its size has changed"));
     std::fs::remove_file(sandbox.path().join("demo.fleet.json")).unwrap();
-    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "up to byte"]);
+    // A piece of age that is cut looks like one that was changed.
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "up to byte", "it cannot be unpacked"]);
+    let open = make_backup(&Seal::Open).0;
+    std::fs::write(sandbox.path().join("demo.fleet"), &open[..open.len() / 2]).unwrap();
+    verify(&[]).fails(1, &["is damaged", "the file ends in the middle"]);
     std::fs::write(sandbox.path().join("demo.fleet"), &archive).unwrap();
     verify(&[]).fails(6, &["it is sealed for recipients"]);
 }

@@ -2,8 +2,8 @@
 //! many there are, and go on only if these are few or an operator allowed them.
 //!
 //! ```text
-//! plan of a request ──→ hold_removals ┬─→ what may go
-//!                                   └─→ held, by cause ──→ next_task: limit_removals ──→ record ──→ passing
+//! plan of a request ──→ hold_removals ──┬─→ what may go
+//!                                       └─→ held, by cause ──→ next_task: limit_removals ──→ record ──→ passing
 //! ```
 //!
 //! The record is written before the first removal of a cause, and read before anything is removed in a term.
@@ -26,7 +26,7 @@ use crate::placement::moves::{RemovalCause, RemovalLimits, RemovalVerdict, limit
 const KEPT_SECONDS: i64 = 3_600;
 /// Seconds without anything due after which nothing of a cause is due.
 const QUIET_SECONDS: i64 = 10;
-/// Seconds after which the record is read again, or its numbers are written again.
+/// Seconds after which the record is read again, while something is frozen or it could not be read or written.
 const INTERVAL_SECONDS: i64 = 5;
 
 /// Requests with their removals.

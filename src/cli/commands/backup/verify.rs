@@ -64,18 +64,25 @@ pub(super) fn run(ui: &Ui, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
         Ok(Verified { header, parts, bytes, sha256 }) => {
             (Found { bytes, sha256, as_written, header: Some(header), parts }, None)
         }
-        // It was not read to its end: whether its seal is damaged shows by its hash.
-        Err(error @ ArchiveError::KeysMissing(_)) if sidecar.is_some() => {
+        // It was not read to its end: whether it is what was written shows by its hash.
+        Err(error @ (ArchiveError::KeysMissing(_) | ArchiveError::Damaged { .. })) if sidecar.is_some() => {
             let (bytes, sha256) = hash_file(open_archive(&args.file)?).map_err(failed)?;
             (Found { bytes, sha256, as_written, header: None, parts: Vec::new() }, Some(error))
         }
         Err(error) => return Err(failed(error)),
     };
-    if let Some(sidecar) = &sidecar {
-        compare_with_sidecar(&found, sidecar).map_err(failed)?;
-    }
-    if let Some(error) = unopened.filter(|_| !opening.is_empty()) {
-        return Err(failed(error));
+    let differs = sidecar.and_then(|sidecar| describe_difference(&found, &sidecar));
+    match (unopened, differs) {
+        (Some(ArchiveError::Damaged { place, why }), Some(differs)) => {
+            return Err(failed(ArchiveError::Damaged { place, why: format!("{why}; {differs}") }));
+        }
+        (_, Some(why)) => {
+            let place = Place { file_offset: found.bytes, ..Place::default() };
+            return Err(failed(ArchiveError::Damaged { place, why }));
+        }
+        (Some(ArchiveError::KeysMissing(_)), None) if opening.is_empty() => {}
+        (Some(error), None) => return Err(failed(error)),
+        (None, None) => {}
     }
     let text = match args.output {
         Some(format) => format.serialize_value(&found),
@@ -84,17 +91,12 @@ pub(super) fn run(ui: &Ui, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
     ui.write_last_result(&text, Exit::Ok)
 }
 
-/// Compares size and SHA-256 of a file with what was written down when it was made.
-fn compare_with_sidecar(found: &Found, sidecar: &Sidecar) -> Result<(), ArchiveError> {
-    if (found.bytes, &found.sha256) == (sidecar.bytes, &sidecar.sha256) {
-        return Ok(());
+/// Returns how size or SHA-256 of a file differ from what was written down when it was made.
+fn describe_difference(found: &Found, sidecar: &Sidecar) -> Option<String> {
+    if found.bytes != sidecar.bytes {
+        return Some(format!("it has {} bytes, and {} were written", found.bytes, sidecar.bytes));
     }
-    let why = if found.bytes == sidecar.bytes {
-        "its SHA-256 is not the one in the file beside it".to_owned()
-    } else {
-        format!("it has {} bytes, and {} were written", found.bytes, sidecar.bytes)
-    };
-    Err(ArchiveError::Damaged { place: Place { file_offset: found.bytes, ..Place::default() }, why })
+    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 is not the one in the file beside it".to_owned())
 }
 
 fn format_found(path: &Path, found: &Found) -> String {

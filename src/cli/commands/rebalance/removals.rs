@@ -55,7 +55,7 @@ pub(super) async fn continue_removals(
     let change = json!({ "metadata": { "resourceVersion": version }, "data": { KEY: record.to_text() } });
     let written = maps.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await;
     written.map_err(|error| failed("write", &error))?;
-    let follow = format!("fleetctl get schedules -A{}", global.tail_flags());
+    let follow = format!("kubectl get schedules -A{}", global.tail_flags());
     ui.write_stdout(&format!("The scheduler goes on, with at most a tenth of all copies in a minute: `{follow}`\n"))?;
     Ok(Exit::Ok)
 }
@@ -65,7 +65,7 @@ fn nothing_held(cause: &str, record: &RemovalRecord, global: &Global) -> CliErro
     let error =
         CliError::new(Exit::Failed, "NoSuchObject", format!("no removals are held back for {}", visible_cell(cause)));
     match &held[..] {
-        [] => error.hint(format!("`fleetctl status{}` shows what is held back: nothing is", global.tail_flags())),
+        [] => error.hint(format!("nothing is held back; `fleetctl status{}` says so when it is", global.tail_flags())),
         held => error.hint(format!("these are: {}", held.join(", "))),
     }
 }
