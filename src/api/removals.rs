@@ -70,6 +70,11 @@ impl RemovalRecord {
         read
     }
 
+    /// Reads the record from the data of the ConfigMap; an empty one where it is not there.
+    pub fn from_data(data: &BTreeMap<String, String>) -> Self {
+        data.get(KEY).map(|text| Self::from_text(text)).unwrap_or_default()
+    }
+
     /// Returns the text of a record.
     pub fn to_text(&self) -> String {
         serde_json::json!(self).to_string()

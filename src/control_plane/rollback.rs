@@ -140,18 +140,8 @@ mod tests {
     use super::*;
     use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
     use crate::install::fleet_home::Home;
+    use crate::install::progress::Silent;
     use crate::inventory::HeldLock;
-
-    struct Silent;
-
-    impl Progress for Silent {
-        fn begin_step(&self, _: &str) {}
-        fn update_step(&self, _: &str) {}
-        fn finish_step(&self, _: &str) {}
-        fn begin_undo(&self, _: &str) {}
-        fn report_warning(&self, _: &str) {}
-        fn report_advice(&self, _: &crate::api::remedy::Remedy) {}
-    }
 
     /// A cluster in which the API server of version v0.9.0 runs, and the record of it is lost.
     fn client() -> Client {

@@ -70,3 +70,17 @@ pub fn report_event_in_words<P: Progress + ?Sized>(progress: &P, event: &Event) 
         Event::Object { .. } | Event::Ready { .. } => {}
     }
 }
+
+/// Progress of which nothing is shown.
+#[cfg(test)]
+pub struct Silent;
+
+#[cfg(test)]
+impl Progress for Silent {
+    fn begin_step(&self, _: &str) {}
+    fn update_step(&self, _: &str) {}
+    fn finish_step(&self, _: &str) {}
+    fn begin_undo(&self, _: &str) {}
+    fn report_warning(&self, _: &str) {}
+    fn report_advice(&self, _: &Remedy) {}
+}

@@ -1,11 +1,36 @@
 //! Backups of a control plane that runs.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use fleetctl::backup::{Identity, Opening, verify_archive};
 use serde_json::Value;
 
 use crate::support::Site;
+
+/// A folder for backups, and a key that opens them.
+pub(crate) struct BackupFolder {
+    pub(crate) folder: String,
+    /// The file with the key.
+    pub(crate) identity: String,
+    pub(crate) recipient: String,
+    key: Identity,
+}
+
+impl BackupFolder {
+    /// Makes the folder `backups` and the file `backup.key`, both for their owner alone.
+    pub(crate) fn make_in(parent: &Path) -> Self {
+        let key = Identity::generate();
+        let (folder, identity) = (parent.join("backups"), parent.join("backup.key"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&identity, key.to_text().expose()).unwrap();
+        for (path, mode) in [(&folder, 0o700), (&identity, 0o600)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        Self { folder: text(&folder), identity: text(&identity), recipient: key.to_recipient().to_string(), key }
+    }
+}
 
 #[test]
 fn a_backup_of_a_running_control_plane_is_whole() {
@@ -16,14 +41,8 @@ fn a_backup_of_a_running_control_plane_is_whole() {
     let pods = || site.kubectl(&["-n", "fleet", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
     let before = pods();
 
-    let key = Identity::generate();
-    let folder = site.home().join("backups");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let identity = site.home().join("backup.key");
-    std::fs::write(&identity, key.to_text().expose()).unwrap();
-    let (folder, identity) = (folder.to_str().unwrap(), identity.to_str().unwrap());
-    let recipient = key.to_recipient().to_string();
+    let BackupFolder { folder, identity, recipient, key } = BackupFolder::make_in(site.home());
+    let (folder, identity) = (folder.as_str(), identity.as_str());
     let backup = ["backup", "demo", "--to", folder];
     let made = site.fleetctl(&[&backup[..], &["--recipient", &recipient]].concat());
     assert!(made.succeeds().contains("read from etcd-0") && made.stdout.contains("SHA-256"), "{made:?}");

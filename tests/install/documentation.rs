@@ -1,12 +1,9 @@
 //! The documentation, followed to the letter: the pages that lead through an installation are run line by line.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use age::secrecy::ExposeSecret as _;
-
+use crate::backup::BackupFolder;
 use crate::member::Member;
 use crate::support::{Site, eventually};
 
@@ -90,20 +87,11 @@ fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
     let file = page.split_whitespace().find(|word| word.starts_with("backups/demo-")).unwrap();
     let scripts = scripts(&page);
     assert!(scripts.len() >= 12, "{scripts:#?}");
-    // The key and the folder of the backups are there.
-    let key = age::x25519::Identity::generate();
-    let recipient = key.to_public().to_string();
-    let folder = site.home().join("work");
-    std::fs::create_dir_all(folder.join("backups")).unwrap();
-    let owner_only =
-        |name: &str, mode| std::fs::set_permissions(folder.join(name), Permissions::from_mode(mode)).unwrap();
-    owner_only("backups", 0o700);
-    std::fs::write(folder.join("backup.key"), format!("{}\n", key.to_string().expose_secret())).unwrap();
-    owner_only("backup.key", 0o600);
+    let backups = BackupFolder::make_in(&site.home().join("work"));
     let names = [
         ("HOSTING", site.cluster),
         ("WORKLOAD", "member-2"),
-        ("age1…", recipient.as_str()),
+        ("age1…", backups.recipient.as_str()),
         (file, "$(ls backups/demo-*.fleet | tail -n 1)"),
     ];
     follow(&site, &[site.cluster, "member-2"], &scripts, &names);

@@ -1,11 +1,10 @@
 //! Restores of a control plane from its backup: what was there comes back, and what runs keeps running.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 
-use fleetctl::backup::Identity;
 use serde_json::{Value, json};
 
+use crate::backup::BackupFolder;
 use crate::member::Member;
 use crate::support::{Ran, Site, eventually};
 
@@ -15,34 +14,26 @@ const KINDS: &str = "namespaces,configmaps,secrets,serviceaccounts,roles,rolebin
 /// A control plane with a backup.
 struct Scene<'s> {
     site: &'s Site,
-    folder: String,
-    identity: String,
-    recipient: String,
+    backups: BackupFolder,
 }
 
 impl<'s> Scene<'s> {
     /// Installs a control plane.
     fn install(site: &'s Site) -> Self {
         site.install(&[&["--preset", "nodeport"][..], site.version()].concat()).succeeds();
-        let key = Identity::generate();
-        let folder = site.home().join("backups");
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let identity = site.home().join("backup.key");
-        std::fs::write(&identity, key.to_text().expose()).unwrap();
-        let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
-        Self { site, folder: text(folder), identity: text(identity), recipient: key.to_recipient().to_string() }
+        Self { site, backups: BackupFolder::make_in(site.home()) }
     }
 
     /// Makes a backup. Returns its path.
     fn back_up(&self) -> String {
-        let path = format!("{}/{}.fleet", self.folder, std::fs::read_dir(&self.folder).unwrap().count());
-        self.site.fleetctl(&["backup", "demo", "--to", &path, "--recipient", &self.recipient]).succeeds();
+        let path =
+            format!("{}/{}.fleet", self.backups.folder, std::fs::read_dir(&self.backups.folder).unwrap().count());
+        self.site.fleetctl(&["backup", "demo", "--to", &path, "--recipient", &self.backups.recipient]).succeeds();
         path
     }
 
     fn restore(&self, path: &str, more: &[&str]) -> Ran {
-        let command = ["restore", "demo", "--from", path, "--identity", &self.identity, "--yes"];
+        let command = ["restore", "demo", "--from", path, "--identity", &self.backups.identity, "--yes"];
         self.site.fleetctl(&[&command[..], more].concat())
     }
 
@@ -194,7 +185,7 @@ fn a_restore_brings_back_what_was_there_and_stops_nothing_that_runs() {
 
     // A backup of other keys, and one that is damaged: nothing is written.
     let bytes = std::fs::read(&path).unwrap();
-    let damaged = format!("{}/damaged.fleet", scene.folder);
+    let damaged = format!("{}/damaged.fleet", scene.backups.folder);
     std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
     scene.restore(&damaged, &[]).fails(1, &["is damaged"]);
     let left = site.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=restore", "-o", "name"]);
@@ -240,7 +231,8 @@ mod exhaustive {
     /// Starts a restore, and kills it in a stage.
     fn kill_in_stage(scene: &Scene<'_>, path: &str, wanted: &str) {
         let site = scene.site;
-        let command = ["restore", "demo", "--from", path, "--identity", &scene.identity, "--yes", "--no-safety"];
+        let command =
+            ["restore", "demo", "--from", path, "--identity", &scene.backups.identity, "--yes", "--no-safety"];
         let mut command = site.command(&command);
         let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         eventually(&format!("stage {wanted}"), || {

@@ -173,7 +173,7 @@ enum Failure {
 /// Applies the manifest once; with whether the object was left as it is.
 async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
     let failed = |error: &CallError| {
-        let unknown = error.to_api_error().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
+        let unknown = fields::undeclared_fields(error);
         if unknown.is_empty() {
             Failure::Problem(Problem::of_answer(&target.key, error))
         } else {

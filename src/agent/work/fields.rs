@@ -152,15 +152,19 @@ fn parse_element(text: &str) -> Option<Step> {
     pairs.collect::<Option<Vec<_>>>().map(Step::Item)
 }
 
+/// Returns the paths that an API server says it does not know; none for another error.
+pub fn undeclared_fields(error: &CallError) -> Vec<String> {
+    error.to_api_error().map(|answer| not_declared(&answer.message)).unwrap_or_default()
+}
+
 /// Removes the fields that a control plane of an earlier build does not know, which refused to store them. Returns whether there
 /// were any.
 pub fn remove_undeclared(object: &mut Value, error: &CallError) -> bool {
-    let unknown = error.to_api_error().map(|answer| not_declared(&answer.message)).unwrap_or_default();
-    unknown.iter().filter(|path| remove_field_at(object, path)).count() > 0
+    undeclared_fields(error).iter().filter(|path| remove_field_at(object, path)).count() > 0
 }
 
 /// Returns the paths that an API server's answer to an apply says it does not know; none for any other answer.
-pub fn not_declared(message: &str) -> Vec<String> {
+fn not_declared(message: &str) -> Vec<String> {
     if !message.contains("failed to create typed patch object") {
         return Vec::new();
     }

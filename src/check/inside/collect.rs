@@ -21,7 +21,7 @@ use crate::api::lenient::field;
 use crate::api::mass_loss::{self, MassLossRecord};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
-use crate::api::removals::{self, RemovalRecord};
+use crate::api::removals::RemovalRecord;
 use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
 use crate::k8s::connect::init_kubeconfig::Init;
 
@@ -293,7 +293,7 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),
         mass_loss: held.get(mass_loss::KEY).and_then(|text| MassLossRecord::from_text(text)),
-        removals: held.get(removals::KEY).map(|text| RemovalRecord::from_text(text)).unwrap_or_default(),
+        removals: RemovalRecord::from_data(&held),
         hold: system?.and_then(|namespace| DeletionHold::from_metadata(&namespace.metadata)),
     })
 }

@@ -4,29 +4,27 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Api, DynamicObject, ListParams};
-use kube::{Client, ResourceExt as _};
-use serde_json::Value;
+use kube::Client;
+use kube::api::Api;
 
 use super::error::RestoreError;
 use super::fence::{API_SERVER, ETCD, deployments, read_scale};
 use super::pods::LOG_BYTES;
 use super::site::StoreSite;
-use super::start::cluster_api;
 use super::{ArchiveSource, RESTORE_MANAGER, RestoreTarget};
-use crate::api::crd::cluster::conditions::READY;
 use crate::api::labels::KEYS_MANAGER;
+use crate::api::partial_list::Age;
 use crate::api::quantity;
 use crate::api::rbac::{Right, Scope, merge_rights};
 use crate::api::util::text::visible_cell;
 use crate::api::version::KubeMinor;
 use crate::backup::Header;
 use crate::check::access::list_forbidden_rights;
+use crate::check::inside::{Member, list_registered_members};
 use crate::control_plane::etcd::access::etcd_rights;
 use crate::control_plane::keys::find_keys::from_cluster;
 use crate::inventory::applied_by;
 use crate::k8s::managed_fields::by_hand;
-use crate::k8s::request::pages::all_pages;
 use crate::pki::fingerprint_keys;
 
 /// What a restore would do, beside what every restore does.
@@ -148,26 +146,19 @@ async fn check_volumes(target: &RestoreTarget<'_>, site: &StoreSite, bytes: u64)
 }
 
 async fn compare_clusters(header: &Header, hub: &Client) -> Result<RestoreEffects, RestoreError> {
-    let api = cluster_api(hub);
-    let clusters = all_pages(ListParams::default(), async |page| api.list(&page).await).await?;
+    let clusters = list_registered_members(hub, Age::Now).await?;
     let behind = find_agents_behind(&clusters);
     if !behind.is_empty() {
         return Err(RestoreError::AgentsBehind(behind));
     }
-    let present: Vec<String> = clusters.iter().map(kube::ResourceExt::name_any).collect();
+    let present: Vec<String> = clusters.into_iter().map(|cluster| cluster.name).collect();
     Ok(compare_names(header, &present))
 }
 
 /// Clusters whose agents are at work and do not count copies without a Schedule: they do not hold deletions either.
-pub(super) fn find_agents_behind(clusters: &[DynamicObject]) -> Vec<String> {
-    let is_behind = |cluster: &&DynamicObject| {
-        let conditions = cluster.data.pointer("/status/conditions").and_then(Value::as_array);
-        let mut conditions = conditions.into_iter().flatten();
-        let is_ready = conditions.any(|condition| condition["type"] == READY && condition["status"] == "True");
-        is_ready && cluster.data.pointer("/status/copiesWithoutSchedule").is_none_or(Value::is_null)
-    };
-    let behind = clusters.iter().filter(is_behind);
-    behind.map(|cluster| visible_cell(&cluster.name_any()).into_owned()).collect()
+pub(super) fn find_agents_behind(clusters: &[Member]) -> Vec<String> {
+    let behind = clusters.iter().filter(|cluster| cluster.ready && cluster.copies_without_schedule.is_none());
+    behind.map(|cluster| visible_cell(&cluster.name).into_owned()).collect()
 }
 
 /// Clusters that come back, and clusters that the backup does not have.

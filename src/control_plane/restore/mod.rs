@@ -32,7 +32,7 @@ use kube::Client;
 
 pub use self::check::{RestoreEffects, precheck_restore, restore_rights};
 pub use self::error::RestoreError;
-pub use self::hold::{ClusterCopies, is_held, list_copies_without_schedule, release_hold};
+pub use self::hold::{read_deletion_hold, release_hold};
 use self::pods::{StoreWork, run_store_pods};
 use self::site::StoreSite;
 pub use self::stage::{RestoreFacts, RestoreStage};

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
 use kube::config::{Kubeconfig as KubeKubeconfig, NamedCluster};
 use kube::{Client, ResourceExt as _};
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::RestoreTarget;
 use super::error::RestoreError;
 use super::fence::{API_SERVER, ETCD, deployments, sets};
+use super::hold::hold_deletions;
 use super::stage::RestoreFacts;
-use super::{RESTORE_MANAGER, RestoreTarget};
-use crate::api::labels::{ANNOTATION_HOLD_DELETIONS, API_VERSION, CLUSTER_GROUP, LABEL_INSTANCE};
+use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTANCE};
 use crate::control_plane::etcd::access::prepare_etcd_access;
 use crate::control_plane::health::format_error_chain;
 use crate::control_plane::keys::find_keys::{ADMIN_KUBECONFIG, from_cluster};
@@ -28,9 +27,6 @@ use crate::pki::Kubeconfig;
 
 /// Port of the API server in its pods.
 const API_PORT: u16 = 6443;
-/// Namespace of a control plane that says who it is.
-const KUBE_SYSTEM: &str = "kube-system";
-
 impl RestoreTarget<'_> {
     /// Starts etcd and the API server, has agents hold deletions, and deletes the clusters that are to be forgotten.
     pub(super) async fn start_api(&self, facts: &RestoreFacts) -> Result<(), RestoreError> {
@@ -152,15 +148,6 @@ async fn connect_to_port(kubeconfig: &Kubeconfig, port: u16) -> Result<Client, S
     connect_with(config).await.map(|connected| connected.client).map_err(|error| format_error_chain(&error))
 }
 
-/// Sets the annotation by which agents delete no copy without a Schedule.
-async fn hold_deletions(client: &Client) -> Result<(), RestoreError> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let params = PatchParams { field_manager: Some(RESTORE_MANAGER.to_owned()), ..PatchParams::default() };
-    let patch = json!({"metadata": {"annotations": {ANNOTATION_HOLD_DELETIONS: Timestamp::now().to_string()}}});
-    namespaces.patch(KUBE_SYSTEM, &params, &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
 /// Deletes registrations that the backup has brought back. Their namespaces and rights go as soon as the scheduler runs.
 async fn forget_clusters(client: &Client, forget: &[String]) -> Result<(), RestoreError> {
     let clusters = cluster_api(client);
@@ -174,7 +161,7 @@ async fn forget_clusters(client: &Client, forget: &[String]) -> Result<(), Resto
 }
 
 /// Clusters as they are, whatever an agent has written into them.
-pub(super) fn cluster_api(client: &Client) -> Api<DynamicObject> {
+fn cluster_api(client: &Client) -> Api<DynamicObject> {
     let resource = ApiResource {
         group: CLUSTER_GROUP.to_owned(),
         version: API_VERSION.to_owned(),

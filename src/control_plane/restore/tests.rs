@@ -15,11 +15,15 @@ use super::pods::{StoreWork, build_store_pod, check_pod};
 use super::send::send_part;
 use super::site::StoreSite;
 use super::*;
+use crate::api::partial_list::Age;
 use crate::api::transfer::{TransferAnswer, TransferHead, format_line};
 use crate::api::util::digest::full_digest;
 use crate::backup::{
     ClusterId, Contents, Header, RevisionRange, SNAPSHOT, Seal, Versions, verify_archive, write_archive,
 };
+use crate::check::inside::list_registered_members;
+use crate::install::progress::Silent;
+use crate::k8s::test_api;
 
 fn header(snapshot_bytes: usize) -> Header {
     Header {
@@ -155,18 +159,20 @@ fn clusters_that_come_back_and_that_are_missing_are_named() {
     assert_eq!((names.returning, names.missing), (vec!["east".to_owned()], vec!["north".to_owned()]));
 }
 
-#[test]
-fn agents_that_do_not_count_copies_are_behind() {
+#[tokio::test]
+async fn agents_that_do_not_count_copies_are_behind() {
     let cluster = |name: &str, ready: &str, count: Value| {
-        let status = json!({"conditions": [{"type": "Ready", "status": ready}], "copiesWithoutSchedule": count});
-        serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
+        let ready = json!({"type": "Ready", "status": ready, "reason": "", "message": ""});
+        json!({"metadata": {"name": name}, "status": {"conditions": [ready], "copiesWithoutSchedule": count}})
     };
-    let clusters = [
+    let clusters = json!([
         cluster("new", "True", 0.into()),
         cluster("old", "True", Value::Null),
         cluster("away", "Unknown", Value::Null),
-    ];
-    assert_eq!(find_agents_behind(&clusters), ["old"]);
+    ]);
+    let hub = test_api::api(move |_, _| json!({"metadata": {}, "items": clusters}));
+    let members = list_registered_members(&hub, Age::Now).await.unwrap();
+    assert_eq!(find_agents_behind(&members), ["old"]);
 }
 
 #[test]
@@ -184,17 +190,6 @@ fn stages_go_on_where_they_stopped() {
         RestoreStage::ALL.is_sorted()
             && RestoreStage::ALL.iter().all(|stage| RestoreStage::from_name(stage.name()) == Some(*stage))
     );
-}
-
-struct Quiet;
-
-impl Progress for Quiet {
-    fn begin_step(&self, _: &str) {}
-    fn update_step(&self, _: &str) {}
-    fn finish_step(&self, _: &str) {}
-    fn begin_undo(&self, _: &str) {}
-    fn report_warning(&self, _: &str) {}
-    fn report_advice(&self, _: &crate::api::remedy::Remedy) {}
 }
 
 /// Sends the snapshot of an archive to somebody who answers so. Returns what arrived.
@@ -220,7 +215,7 @@ async fn send_to(answer: impl Fn(&TransferHead, &[u8]) -> String) -> (Vec<u8>, i
         there.write_all(answer(&head, &bytes).as_bytes()).await.unwrap();
         bytes
     };
-    let (sent, received) = tokio::join!(send_part(here, &source, &part, &Quiet), receiving);
+    let (sent, received) = tokio::join!(send_part(here, &source, &part, &Silent), receiving);
     assert_eq!(received, snapshot);
     (received, sent)
 }

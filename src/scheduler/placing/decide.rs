@@ -12,12 +12,11 @@ use tokio::time::Instant;
 use super::follow::ClusterState;
 use super::place::cluster_of;
 use super::queue::{Cause, ReconcileRequest};
-use super::removal_cause;
 use super::store::{Assignment, Store};
 use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
-use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
+use crate::api::{Cluster, Schedule};
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Mode, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
@@ -365,40 +364,6 @@ impl Clusters {
             withheld: decision.withheld,
             targets: decision.targets,
             record,
-        }
-    }
-}
-
-impl Clusters {
-    /// Returns why a group loses a place by a decision, as the brake on removals knows it; what is recorded where it loses
-    /// none.
-    pub(super) fn find_loss_cause(
-        &self,
-        policy: &Policy,
-        recorded: Option<&ScheduleGroupStatus>,
-        current: &Current,
-        decided: &Decided,
-    ) -> String {
-        let known = recorded.and_then(|status| status.decision.as_ref());
-        let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
-        let before = recorded.chain(current.targets.iter().map(|target| &target.cluster));
-        let is_lost = |cluster: &&String| decided.targets.iter().all(|target| target.cluster != **cluster);
-        let lost: Vec<_> = before.filter(is_lost).filter_map(|name| self.known.get_key_value(name)).collect();
-        if lost.is_empty() {
-            return known.map(|known| known.cause.clone()).unwrap_or_default();
-        }
-        let stays = |(_, cluster): &&(&String, &Arc<Cluster>)| !live::is_leaving(cluster) && !live::is_drained(cluster);
-        let Some((lost, _)) = lost.iter().find(stays) else { return removal_cause::DRAIN.to_owned() };
-        if known.is_some_and(|known| known.rebalanced_at != decided.record.rebalanced_at) {
-            return removal_cause::REBALANCE.to_owned();
-        }
-        if known.is_none_or(|known| known.policy_hash != decided.record.policy_hash) {
-            return removal_cause::name_policy_edit(policy);
-        }
-        let is_rejected = |row: &ClusterRow| row.name == **lost && row.state == "Rejected";
-        match self.known.get(*lost).filter(|_| decided.rows.iter().any(is_rejected)) {
-            Some(cluster) => removal_cause::name_cluster_state(cluster),
-            None => removal_cause::UNKNOWN.to_owned(),
         }
     }
 }

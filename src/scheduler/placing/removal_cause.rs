@@ -1,10 +1,16 @@
 //! Names of the causes for which copies go though their sources exist.
 
+use std::sync::Arc;
+
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::api::Cluster;
+use super::decide::{Clusters, Decided};
+use crate::api::crd::group::ClusterRow;
 use crate::api::util::digest::short_digest;
+use crate::api::{Cluster, ScheduleGroupStatus};
+use crate::placement::decide::Current;
+use crate::placement::live;
 use crate::placement::matching::Policy;
 
 /// Name of the cause of which nothing is known.
@@ -15,12 +21,12 @@ pub(super) const DRAIN: &str = "drain";
 pub(super) const REBALANCE: &str = "rebalance";
 
 /// Returns the name of an edit of a policy.
-pub(super) fn name_policy_edit(policy: &Policy) -> String {
+fn name_policy_edit(policy: &Policy) -> String {
     format!("policy/{}:{}", policy.name, policy.generation)
 }
 
 /// Returns the name of a state of a cluster. Edits of labels do not count as edits of its spec, so a digest stands for both.
-pub(super) fn name_cluster_state(cluster: &Cluster) -> String {
+fn name_cluster_state(cluster: &Cluster) -> String {
     let parts = json!([cluster.labels(), cluster.spec]);
     format!("cluster/{}:{}", cluster.name_any(), &short_digest(parts.to_string().as_bytes())[..8])
 }
@@ -28,4 +34,38 @@ pub(super) fn name_cluster_state(cluster: &Cluster) -> String {
 /// Returns the name of this version of the program.
 pub(super) fn name_program() -> String {
     format!("program:{}", env!("CARGO_PKG_VERSION"))
+}
+
+impl Clusters {
+    /// Returns why a group loses a place by a decision, as the brake on removals knows it; what is recorded where it loses
+    /// none.
+    pub(super) fn find_loss_cause(
+        &self,
+        policy: &Policy,
+        recorded: Option<&ScheduleGroupStatus>,
+        current: &Current,
+        decided: &Decided,
+    ) -> String {
+        let known = recorded.and_then(|status| status.decision.as_ref());
+        let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
+        let before = recorded.chain(current.targets.iter().map(|target| &target.cluster));
+        let is_lost = |cluster: &&String| decided.targets.iter().all(|target| target.cluster != **cluster);
+        let lost: Vec<_> = before.filter(is_lost).filter_map(|name| self.known.get_key_value(name)).collect();
+        if lost.is_empty() {
+            return known.map(|known| known.cause.clone()).unwrap_or_default();
+        }
+        let stays = |(_, cluster): &&(&String, &Arc<Cluster>)| !live::is_leaving(cluster) && !live::is_drained(cluster);
+        let Some((lost, _)) = lost.iter().find(stays) else { return DRAIN.to_owned() };
+        if known.is_some_and(|known| known.rebalanced_at != decided.record.rebalanced_at) {
+            return REBALANCE.to_owned();
+        }
+        if known.is_none_or(|known| known.policy_hash != decided.record.policy_hash) {
+            return name_policy_edit(policy);
+        }
+        let is_rejected = |row: &ClusterRow| row.name == **lost && row.state == "Rejected";
+        match self.known.get(*lost).filter(|_| decided.rows.iter().any(is_rejected)) {
+            Some(cluster) => name_cluster_state(cluster),
+            None => UNKNOWN.to_owned(),
+        }
+    }
 }

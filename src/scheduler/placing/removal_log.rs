@@ -31,8 +31,8 @@ pub(super) async fn carry_out_task(client: Client, task: RemovalTask) -> LogAnsw
             let found = call_with_timeout(maps.get_opt(NAME)).await;
             LogAnswer::Read(found.map(|found| {
                 let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-                let text = found.as_ref().and_then(|map| map.data.as_ref()?.get(KEY));
-                (text.map(|text| RemovalRecord::from_text(text)).unwrap_or_default(), version)
+                let data = found.and_then(|map| map.data).unwrap_or_default();
+                (RemovalRecord::from_data(&data), version)
             }))
         }
         RemovalTask::Write(record, version) => {

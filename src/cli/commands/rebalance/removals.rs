@@ -37,8 +37,7 @@ pub(super) async fn continue_removals(
         |what: &str, error: &kube::Error| request_failed(&format!("cannot {what} ConfigMap {NAMESPACE}/{NAME}"), error);
     let found = maps.get_opt(NAME).await.map_err(|error| failed("read", &error))?;
     let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-    let text = found.as_ref().and_then(|map| map.data.as_ref()?.get(KEY));
-    let mut record = text.map(|text| RemovalRecord::from_text(text)).unwrap_or_default();
+    let mut record = RemovalRecord::from_data(&found.and_then(|map| map.data).unwrap_or_default());
     let Some(frozen) = record.causes.get(cause).and_then(|entry| entry.frozen.clone()) else {
         return Err(nothing_held(cause, &record, global));
     };

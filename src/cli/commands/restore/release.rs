@@ -1,11 +1,14 @@
 //! `restore --release`: lists the copies without a Schedule by workload cluster, asks, and lets agents delete them.
 
 use super::Site;
+use crate::api::partial_list::Age;
+use crate::api::util::text::visible_cell;
+use crate::check::inside::list_registered_members;
 use crate::cli::connect::request_failed;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Question;
-use crate::control_plane::restore::{ClusterCopies, RestoreError, is_held, list_copies_without_schedule, release_hold};
+use crate::control_plane::restore::{RestoreError, read_deletion_hold, release_hold};
 
 pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
     let open = site.target().find_operation().await.map_err(|error| site.explain_error(&error))?;
@@ -13,13 +16,14 @@ pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
         return Err(site.explain_error(&RestoreError::OperationOpen(Box::new(open))));
     }
     let hub = site.connect_own_api().await.map_err(|why| site.explain_error(&RestoreError::NoAccess(why)))?;
-    if !is_held(&hub).await.map_err(|error| request_failed("cannot read namespace kube-system", &error))? {
+    let hold = read_deletion_hold(&hub).await;
+    if hold.map_err(|error| request_failed("cannot read namespace kube-system", &error))?.is_none() {
         let text = format!("Agents of control plane {} hold no deletions; nothing to release.\n", site.name);
         return site.ui.write_last_result(&text, Exit::Ok);
     }
-    let copies = list_copies_without_schedule(&hub).await;
-    let copies = copies.map_err(|error| request_failed("cannot list the workload clusters", &error))?;
-    site.ui.write_stderr(&format_copies(&copies));
+    let clusters = list_registered_members(&hub, Age::Now).await;
+    let clusters = clusters.map_err(|error| request_failed("cannot list the workload clusters", &error))?;
+    site.ui.write_stderr(&format_copies(clusters.iter().map(|one| (one.name.as_str(), one.copies_without_schedule))));
     if !site.args.yes {
         site.ui.write_stderr("Agents delete these copies, which run now.");
         site.ui.confirm_by_name(Question::Release, "control plane", site.name.as_str())?;
@@ -29,12 +33,12 @@ pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
     site.ui.write_last_result(&text, Exit::Ok)
 }
 
-/// Copies without a Schedule, as a table.
-fn format_copies(copies: &[ClusterCopies]) -> String {
+/// Returns the numbers of copies without a Schedule by cluster, as a table.
+fn format_copies<'a>(clusters: impl Iterator<Item = (&'a str, Option<i32>)>) -> String {
     let mut rows = vec![table_row(["CLUSTER", "COPIES WITHOUT A SCHEDULE"])];
-    rows.extend(copies.iter().map(|copies| {
-        let count = copies.count.map_or_else(|| "not reported".to_owned(), |count| count.to_string());
-        table_row([copies.cluster.as_str(), &count])
+    rows.extend(clusters.map(|(name, count)| {
+        let count = count.map_or_else(|| "not reported".to_owned(), |count| count.to_string());
+        table_row([&*visible_cell(name), &count])
     }));
     Columns::from_rows(&rows).format_lines(&rows)
 }
@@ -45,10 +49,8 @@ mod tests {
 
     #[test]
     fn copies_are_counted_by_cluster() {
-        let copies = [("east", Some(10)), ("west", None)]
-            .map(|(cluster, count)| ClusterCopies { cluster: cluster.to_owned(), count });
         assert_eq!(
-            format_copies(&copies),
+            format_copies([("east", Some(10)), ("west", None)].into_iter()),
             "CLUSTER   COPIES WITHOUT A SCHEDULE\neast      10\nwest      not reported\n"
         );
     }
