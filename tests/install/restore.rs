@@ -99,7 +99,7 @@ fn shop() -> Value {
 /// A Deployment on a workload cluster, in a namespace of its own.
 fn deployment_on(cluster: &str, namespace: &str) -> Value {
     let container = json!({"name": "httpd", "image": "busybox:1.35", "command": ["httpd", "-f", "-p", "8080"]});
-    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}});
     json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         {

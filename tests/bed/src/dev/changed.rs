@@ -13,7 +13,7 @@ fn roots(target: &str) -> &'static [&'static str] {
         INSTALL => &["bin"],
         ENGINE | PACKAGER => &["control_plane", "workload_cluster"],
         RUNTIME => &["scheduler", "agent", "check"],
-        ETCD => &["etcd"],
+        ETCD => &["etcd", "scheduler"],
         _ => &[],
     }
 }
@@ -96,9 +96,9 @@ mod tests {
         assert_eq!(touched(["docs/explain/quota.md", "CHANGELOG.md", "tests/cli/main.rs", "src"]), [""; 0]);
         assert_eq!(touched(["src/cli/signals.rs"]), [INSTALL]);
         assert_eq!(touched(["src/bin/Containerfile"]), [INSTALL]);
-        assert_eq!(touched(["src/scheduler/events.rs", "tests/packager/main.rs"]), [INSTALL, PACKAGER, RUNTIME]);
-        assert_eq!(touched(["src/placement/decide/mod.rs"]), [INSTALL, RUNTIME]);
-        assert_eq!(touched(["src/daemon/admin.rs"]), [INSTALL, RUNTIME]);
+        assert_eq!(touched(["src/scheduler/events.rs", "tests/packager/main.rs"]), [INSTALL, PACKAGER, RUNTIME, ETCD]);
+        assert_eq!(touched(["src/placement/decide/mod.rs"]), [INSTALL, RUNTIME, ETCD]);
+        assert_eq!(touched(["src/daemon/admin.rs"]), [INSTALL, RUNTIME, ETCD]);
         assert_eq!(touched(["src/check/quota/mod.rs"]), [INSTALL, ENGINE, PACKAGER, RUNTIME]);
         assert_eq!(touched(["src/k8s/request/retry.rs"]), [INSTALL, ENGINE, PACKAGER, RUNTIME]);
         assert_eq!(touched(["src/etcd/snapshot.rs"]), ON_CLUSTERS);

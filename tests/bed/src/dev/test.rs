@@ -67,8 +67,8 @@ fn threads(target: &str) -> &'static str {
 
 /// Parts of those targets that take many minutes, because they wait for time-outs or try every case; they run with
 /// `cargo bed test --exhaustive`.
-const SLOW: [&str; 6] =
-    ["membership::", "faults::", "exhaustive::", "placing::leaving::", "restore::", "what_has_expired_is_brought_back"];
+const SLOW: [&str; 5] =
+    ["membership::", "faults::", "exhaustive::", "placing::leaving::", "what_has_expired_is_brought_back"];
 
 fn cargo(bed: &Bed, args: &[&str]) -> Command {
     let mut cargo = run::cargo(bed.checkout());
