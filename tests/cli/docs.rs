@@ -208,7 +208,7 @@ fn furnish(sandbox: &Sandbox) -> String {
         "apiVersion: v1\nkind: Config\nclusters: [{closed}]\nusers: [{{name: u, user: {{}}}}]\ncontexts: [{}]\ncurrent-context: hosting\n",
         contexts.join(", ")
     );
-    with_kubeconfig(&sandbox, &config);
+    with_kubeconfig(sandbox, &config);
     // Whatever is given to kubectl is read, and counts as done.
     let kubectl = sandbox.file("bin/kubectl", "#!/bin/sh\n[ -t 0 ] || cat >/dev/null\n");
     std::fs::set_permissions(kubectl, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
