@@ -29,6 +29,7 @@ pub mod quantity;
 pub mod rbac;
 pub mod readiness_log;
 pub mod registration;
+pub mod rehearsal;
 pub mod remedy;
 pub mod removals;
 pub mod shell;

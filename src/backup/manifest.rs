@@ -140,6 +140,19 @@ pub struct Sidecar {
     pub keys: bool,
     /// Recipients that can open it, or `passphrase`; empty if it is not sealed.
     pub sealed_for: Vec<String>,
+    /// When it was last started, and everything could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rehearsed: Option<Rehearsed>,
+}
+
+/// A rehearsal without a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rehearsed {
+    /// Time at which it ended.
+    pub at: Timestamp,
+    /// Revision of the store that was read.
+    pub revision: i64,
 }
 
 impl Sidecar {
@@ -156,6 +169,7 @@ impl Sidecar {
             sha256,
             keys: header.keys,
             sealed_for,
+            rehearsed: None,
         }
     }
 }

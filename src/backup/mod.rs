@@ -25,7 +25,7 @@ mod tests;
 mod write;
 
 pub use error::{ArchiveError, Place, WriteError};
-pub use manifest::{ClusterId, FORMAT, Footer, Header, MemberName, Part, RevisionRange, Sidecar, Versions};
+pub use manifest::{ClusterId, FORMAT, Footer, Header, MemberName, Part, Rehearsed, RevisionRange, Sidecar, Versions};
 pub use part::{MOST_SMALL_BYTES, MOST_SNAPSHOT_BYTES};
 pub use read::{Verified, hash_file, read_archive, read_archive_header, verify_archive};
 pub use seal::{Identity, Opening, Recipient, RecipientError, Seal};

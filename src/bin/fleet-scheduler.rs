@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fleetctl::scheduler;
 use fleetctl::scheduler::keys::{self, KeysArgs};
+use fleetctl::scheduler::probe::{self, ProbeArgs};
 use fleetctl::scheduler::receive::{self, ReceiveArgs};
 use fleetctl::scheduler::store_folder::{self, StoreArgs};
 use fleetctl::scheduler::version_guard::{self, GuardArgs};
@@ -26,7 +27,9 @@ enum Command {
     Keys(KeysArgs),
     /// Let an API server start only on objects that are stored by its own Kubernetes minor or by the one before
     Guard(GuardArgs),
-    /// Take one file at a port of the loopback address, for a restore
+    /// Read everything that an API server serves, and compare it with its etcd, for a rehearsal of a backup
+    Probe(ProbeArgs),
+    /// Take one file at a port of the loopback address, for a restore or a rehearsal
     Receive(ReceiveArgs),
     /// Prepare and swap the folders of a member of etcd, for a restore
     Store(StoreArgs),
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         None => scheduler::run_scheduler(args),
         Some(Command::Keys(given)) => keys::main(args.log_format, &given),
         Some(Command::Guard(given)) => version_guard::main(args.log_format, &given),
+        Some(Command::Probe(given)) => probe::main(args.log_format, &given),
         Some(Command::Receive(given)) => receive::main(args.log_format, &given),
         Some(Command::Store(given)) => store_folder::main(args.log_format, &given),
     };

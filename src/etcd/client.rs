@@ -26,6 +26,18 @@ const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
 const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
 const SNAPSHOT: &str = "/etcdserverpb.Maintenance/Snapshot";
 
+/// Largest number of keys in an answer of [`EtcdClient::list_keys`].
+pub const KEYS_AT_ONCE: i64 = 5_000;
+
+/// The first key behind all that begin with a prefix, which ends in a character of ASCII.
+fn end_of_prefix(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
 /// A client of one member. Clones share the connection, which is made when it is first used.
 #[derive(Debug, Clone)]
 pub struct EtcdClient {
@@ -67,9 +79,43 @@ impl EtcdClient {
     /// # Errors
     /// [`EtcdError`]: a member without a quorum does not answer.
     pub async fn read_value(&self, key: &str) -> Result<Option<Vec<u8>>, EtcdError> {
-        let request = RangeRequest { key: key.into() };
+        let request = RangeRequest { key: key.into(), ..RangeRequest::default() };
         let answer: RangeResponse = self.call(RANGE, request).await?;
         Ok(answer.kvs.into_iter().next().map(|found| found.value))
+    }
+
+    /// Counts the keys below a prefix at a revision.
+    ///
+    /// # Errors
+    /// [`EtcdError`]: a revision that the member does not have yet, or has no longer, is refused.
+    pub async fn count_keys(&self, prefix: &str, revision: i64) -> Result<u64, EtcdError> {
+        let range_end = end_of_prefix(prefix);
+        let request =
+            RangeRequest { key: prefix.into(), range_end, revision, count_only: true, ..RangeRequest::default() };
+        let answer: RangeResponse = self.call(RANGE, request).await?;
+        Ok(u64::try_from(answer.count).unwrap_or_default())
+    }
+
+    /// Lists keys below a prefix, in their order, at most [`KEYS_AT_ONCE`] behind `after`; and the revision that was read.
+    /// What is no text in a key is replaced.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub async fn list_keys(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        revision: i64,
+    ) -> Result<(Vec<String>, i64), EtcdError> {
+        // The next key is the same with a zero behind it.
+        let key = after.map_or_else(|| prefix.as_bytes().to_vec(), |after| [after.as_bytes(), &[0]].concat());
+        let range_end = end_of_prefix(prefix);
+        let request =
+            RangeRequest { key, range_end, limit: KEYS_AT_ONCE, revision, keys_only: true, ..RangeRequest::default() };
+        let answer: RangeResponse = self.call(RANGE, request).await?;
+        let revision = answer.header.map(|header| header.revision).unwrap_or_default();
+        let keys = answer.kvs.into_iter().map(|found| String::from_utf8_lossy(&found.key).into_owned());
+        Ok((keys.collect(), revision))
     }
 
     /// Reads the state of the member. It answers without a quorum, too.

@@ -16,16 +16,36 @@ pub(super) struct ResponseHeader {
 pub(super) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    /// The first key behind the range.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    /// Largest number of keys in the answer; all if it is 0.
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    /// The present one if it is 0.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+    #[prost(bool, tag = "9")]
+    pub(super) count_only: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
+    /// Number of keys in the range, in the answer or not.
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
     pub(super) value: Vec<u8>,
 }

@@ -1,8 +1,10 @@
 //! `fleet-scheduler receive`: takes one file from whoever reaches the loopback address of its pod, which is a port-forward.
 //!
 //! Length and SHA-256 come first, then the bytes. The file has its name only when it is whole and on disk. A connection that
-//! breaks is forgotten, and the next one begins again; after the first whole file the program ends.
+//! breaks is forgotten, and the next one begins again; after the first whole file the program ends. A bundle, which is an
+//! object of names and texts in JSON, becomes one file for each name.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::Ipv4Addr;
@@ -39,6 +41,10 @@ pub struct ReceiveArgs {
     /// Seconds within which the file has to be there
     #[arg(long, default_value_t = 1800)]
     pub within_seconds: u64,
+
+    /// The file is a bundle: write what is in it beside it, each under its name
+    #[arg(long)]
+    pub bundle: bool,
 
     /// Port to listen at, on the loopback address
     #[arg(long, default_value_t = RECEIVE_PORT)]
@@ -77,6 +83,12 @@ pub async fn receive_file(listener: &TcpListener, args: &ReceiveArgs) -> anyhow:
         let (mut stream, _) = accepted?;
         let received = timeout_at(end, take_file(&mut stream, args)).await;
         let received = received.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let received = received.and_then(|bytes| {
+            if args.bundle {
+                unpack_bundle(&args.file)?;
+            }
+            Ok(bytes)
+        });
         let answer = match &received {
             Ok(bytes) => TransferAnswer::Received(*bytes),
             Err(error) => TransferAnswer::Refused(error.to_string()),
@@ -135,6 +147,21 @@ async fn take_file(stream: &mut (impl AsyncRead + Unpin), args: &ReceiveArgs) ->
     Ok(head.bytes)
 }
 
+/// Writes the texts of a bundle into files of their names, and deletes it.
+fn unpack_bundle(file: &Path) -> io::Result<()> {
+    let texts: BTreeMap<String, String> =
+        serde_json::from_slice(&std::fs::read(file)?).map_err(|error| invalid(format!("it is no bundle: {error}")))?;
+    std::fs::remove_file(file)?;
+    for (name, text) in &texts {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(is_plain) {
+            return Err(invalid(format!("`{}` is no name of a file in a bundle", visible_word(name))));
+        }
+        std::fs::write(file.with_file_name(name), text)?;
+    }
+    Ok(())
+}
+
 async fn read_head(input: &mut BufReader<impl AsyncRead + Unpin>) -> io::Result<TransferHead> {
     let mut line = Vec::new();
     let mut bounded = input.take(MAX_LINE_BYTES as u64);
@@ -177,7 +204,7 @@ mod tests {
         let file = folder.path().join("snapshot.db");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let args = ReceiveArgs { file: file.clone(), max_bytes: 300_000, within_seconds: 30, port };
+        let args = ReceiveArgs { file: file.clone(), max_bytes: 300_000, within_seconds: 30, bundle: false, port };
         let bytes: Vec<u8> = (0..200_000_u32).map(|number| number.to_le_bytes()[0]).collect();
         let head = |bytes: u64, sha256: &str| format_line(&TransferHead { bytes, sha256: sha256.to_owned() });
         let whole = head(200_000, &full_digest(&bytes));
@@ -196,12 +223,29 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 
+    #[test]
+    fn a_bundle_becomes_files_of_its_own_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bundle.json");
+        let unpack = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            unpack_bundle(&file).map_err(|error| error.to_string())
+        };
+        unpack(r#"{"ca.crt": "one", "sa.key": "two"}"#).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("sa.key")).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        for outside in [r#"{"../a": ""}"#, r#"{"/a": ""}"#, r#"{".a": ""}"#, r#"{"": ""}"#] {
+            assert!(unpack(outside).unwrap_err().contains("no name"), "{outside}");
+        }
+        assert!(unpack("[]").unwrap_err().contains("no bundle"));
+    }
+
     #[tokio::test]
     async fn who_brings_no_file_in_time_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let args = ReceiveArgs { file: folder.path().join("f"), max_bytes: 10, within_seconds: 0, port };
+        let args = ReceiveArgs { file: folder.path().join("f"), max_bytes: 10, within_seconds: 0, bundle: false, port };
         let error = receive_file(&listener, &args).await.unwrap_err().to_string();
         assert_eq!(error, "no whole file within 0 s: nobody has connected");
     }

@@ -6,7 +6,6 @@
 //! [`crate::api::kubernetes_record`]. Where etcd does not answer the guard fails after a while, and is started again, as the API
 //! server would be: to go on then would let any API server pass whenever etcd is replaced at the same time.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,9 +16,9 @@ use crate::api::readiness_log::{NOT_READY, SCHEDULER};
 use crate::api::version::KubeMinor;
 use crate::daemon::log::{self, LogFormat, OnChange};
 use crate::daemon::stop::Stop;
-use crate::etcd::{ClientIdentity, EtcdClient, EtcdError};
+use crate::etcd::{EtcdClient, EtcdError};
 use crate::k8s::backoff::Backoff;
-use crate::pki::SecretText;
+use crate::scheduler::etcd_args::EtcdArgs;
 
 /// The API server that is about to start, and the etcd that it stores in.
 #[derive(Debug, Clone, Args)]
@@ -28,21 +27,8 @@ pub struct GuardArgs {
     #[arg(long)]
     pub image_tag: String,
 
-    /// URL of etcd, such as `https://etcd-client.fleet.svc:2379`
-    #[arg(long, value_name = "URL")]
-    pub etcd: http::Uri,
-
-    /// CA certificates to verify etcd with, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub etcd_ca_file: PathBuf,
-
-    /// Client certificate, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub etcd_cert_file: PathBuf,
-
-    /// Its key, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub etcd_key_file: PathBuf,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
 }
 
 /// Time for which etcd may not answer before the guard fails. An API server takes about as long.
@@ -84,7 +70,7 @@ async fn wait_for_stored_minor(args: &GuardArgs) -> anyhow::Result<Option<KubeMi
     let logged = OnChange::default();
     loop {
         // The files may have been replaced since.
-        match read_stored_minor(&etcd_client(args)?).await {
+        match read_stored_minor(&args.etcd.build_client()?).await {
             Ok(stored) => return Ok(stored),
             Err(error) => {
                 // In the form that `status` looks for in logs.
@@ -99,14 +85,6 @@ async fn wait_for_stored_minor(args: &GuardArgs) -> anyhow::Result<Option<KubeMi
         }
         tokio::time::sleep(backoff.next_wait()).await;
     }
-}
-
-/// A client of etcd with the certificate as its file is now.
-fn etcd_client(args: &GuardArgs) -> anyhow::Result<EtcdClient> {
-    let read = fs_err::read_to_string::<&PathBuf>;
-    let (authority, certificate) = (read(&args.etcd_ca_file)?, read(&args.etcd_cert_file)?);
-    let identity = ClientIdentity::new(authority, certificate, SecretText::new(read(&args.etcd_key_file)?));
-    Ok(EtcdClient::of_url(args.etcd.clone(), &identity)?)
 }
 
 async fn read_stored_minor(client: &EtcdClient) -> Result<Option<KubeMinor>, EtcdError> {

@@ -41,6 +41,9 @@ pub enum RestoreError {
         /// Minor that runs.
         present: String,
     },
+    /// The hosting cluster does not take the pod of a rehearsal.
+    #[error("the hosting cluster does not take the pod of the rehearsal: {0}")]
+    NotPossible(String),
     /// A volume has no room for a second store.
     #[error("{claim} has {capacity} bytes, and two stores need {needed}")]
     NoSpace {
@@ -129,6 +132,7 @@ impl RestoreError {
             Self::KeysMissing(_) => "KeysMissing",
             Self::OlderApiServer { .. } => "OlderApiServer",
             Self::NoSpace { .. } | Self::VolumeFull { .. } => "NoSpaceToRestore",
+            Self::NotPossible(_) => "RehearsalNotPossible",
             Self::AppliedByOthers(_) => "AppliedByOthers",
             Self::AgentsBehind(_) => "AgentsBehind",
             Self::OperationOpen(_) | Self::BadOperation(_) | Self::PastRollback(_) => "OperationOpen",

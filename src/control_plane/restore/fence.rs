@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::error::RestoreError;
+use super::pods::LABEL_COMPONENT;
 use super::stage::{RestoreFacts, SERVICE};
 use super::{RESTORE_MANAGER, RestoreTarget};
 use crate::api::labels::LABEL_INSTANCE;
@@ -28,7 +29,6 @@ pub(super) const COMPONENTS: [&str; 4] = [ETCD, API_SERVER, CONTROLLERS[0], CONT
 /// Label in the selector of the Service while it is fenced: no pod has it.
 const FENCED: &str = "fleet-scheduler.io/fenced";
 /// Label with the name of a component on its pods.
-const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
 
 /// Path of the selector in an entry of `managedFields`.
 const SELECTOR: &str = ".spec.selector";

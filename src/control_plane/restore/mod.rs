@@ -9,6 +9,8 @@
 //! open     controllers run again, and everybody is led to the API server
 //! ```
 //!
+//! A rehearsal (rehearse.rs, rehearsal_pod.rs) starts a backup beside the control plane, and changes nothing of it.
+//!
 //! The stage is written into the record's Secret before it begins, and each can be repeated. So the same command goes on
 //! after an interruption, wherever that was.
 
@@ -17,6 +19,8 @@ mod error;
 mod fence;
 mod hold;
 mod pods;
+mod rehearsal_pod;
+mod rehearse;
 mod send;
 mod site;
 mod stage;
@@ -35,6 +39,7 @@ pub use self::error::RestoreError;
 pub use self::hold::{read_deletion_hold, release_hold};
 use self::pods::{StoreWork, run_store_pods};
 use self::site::StoreSite;
+pub use self::rehearse::rehearsal_rights;
 pub use self::stage::{RestoreFacts, RestoreStage};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::Engine;

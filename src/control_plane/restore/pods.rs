@@ -20,16 +20,16 @@ use crate::diagnose::pod::{
 
 /// Component of these pods, in their labels.
 const COMPONENT: &str = "restore";
-const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
+pub(super) const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
 /// Container that takes the snapshot.
-const RECEIVE: &str = "receive";
+pub(super) const RECEIVE: &str = "receive";
 /// The snapshot in a pod, on a volume of its own.
 const SNAPSHOT_FOLDER: &str = "/restore";
 const SNAPSHOT_FILE: &str = "/restore/snapshot.db";
 /// Bytes that a new store needs beside the snapshot: its log, of which etcd allocates 64 MB at once.
 pub(super) const LOG_BYTES: u64 = 96 * 1024 * 1024;
 /// Bytes beside the snapshot on the volume that it arrives on.
-const SPARE_BYTES: u64 = 16 * 1024 * 1024;
+pub(super) const SPARE_BYTES: u64 = 16 * 1024 * 1024;
 /// Longest life of such a pod, in seconds, if nobody deletes it.
 const LIFE_SECONDS: u32 = 4 * 60 * 60;
 /// Revisions that a restored store is ahead: more than any client has seen since the backup.
@@ -63,7 +63,7 @@ pub(super) async fn run_store_pods(
 ) -> Result<(), RestoreError> {
     let pods: Api<Pod> = Api::namespaced(target.client.clone(), &site.namespace);
     // Those of an attempt that was interrupted: each work can be repeated, and two pods may not share a volume.
-    delete_store_pods(target, &pods).await?;
+    delete_pods(target, &pods, COMPONENT).await?;
     for member in site.member_names() {
         let node = match work {
             StoreWork::Commit => pods.get(&member).await?.spec.and_then(|spec| spec.node_name),
@@ -76,7 +76,7 @@ pub(super) async fn run_store_pods(
     if let Some(source) = source {
         for member in site.member_names() {
             let name = pod_name(&member);
-            wait_for_receiver(target, &pods, &name).await?;
+            wait_for_receiver(target, &pods, &name, RECEIVE).await?;
             target.progress.update_step(&format!("sending the snapshot to {name}"));
             send_snapshot(target, &pods, &name, source).await?;
         }
@@ -84,7 +84,7 @@ pub(super) async fn run_store_pods(
     for member in site.member_names() {
         wait_for_success(target, &pods, &pod_name(&member)).await?;
     }
-    delete_store_pods(target, &pods).await
+    delete_pods(target, &pods, COMPONENT).await
 }
 
 /// Name of the pod on the volume of a member.
@@ -92,8 +92,13 @@ pub(super) fn pod_name(member: &str) -> String {
     format!("fleet-restore-{member}")
 }
 
-async fn delete_store_pods(target: &RestoreTarget<'_>, pods: &Api<Pod>) -> Result<(), RestoreError> {
-    let ours = ListParams::default().labels(&format!("{LABEL_COMPONENT}={COMPONENT},{LABEL_INSTANCE}={}", target.name));
+/// Deletes the pods of a component. Returns when they are gone.
+pub(super) async fn delete_pods(
+    target: &RestoreTarget<'_>,
+    pods: &Api<Pod>,
+    component: &str,
+) -> Result<(), RestoreError> {
+    let ours = ListParams::default().labels(&format!("{LABEL_COMPONENT}={component},{LABEL_INSTANCE}={}", target.name));
     loop {
         let found = pods.list(&ours).await?;
         let Some(first) = found.items.first() else { return Ok(()) };
@@ -107,12 +112,17 @@ async fn delete_store_pods(target: &RestoreTarget<'_>, pods: &Api<Pod>) -> Resul
     }
 }
 
-/// Waits until a pod takes the snapshot.
-async fn wait_for_receiver(target: &RestoreTarget<'_>, pods: &Api<Pod>, name: &str) -> Result<(), RestoreError> {
+/// Waits until a container of a pod takes a file.
+pub(super) async fn wait_for_receiver(
+    target: &RestoreTarget<'_>,
+    pods: &Api<Pod>,
+    name: &str,
+    container: &str,
+) -> Result<(), RestoreError> {
     loop {
         let pod = pods.get(name).await?;
         check_pod(&pod)?;
-        let mut receivers = init_statuses(&pod).filter(|status| status.name == RECEIVE);
+        let mut receivers = init_statuses(&pod).filter(|status| status.name == container);
         if receivers.any(is_running) {
             return Ok(());
         }
@@ -154,7 +164,7 @@ pub(super) fn check_pod(pod: &Pod) -> Result<(), RestoreError> {
     }
 }
 
-fn describe_wait(pod: &Pod) -> String {
+pub(super) fn describe_wait(pod: &Pod) -> String {
     let name = pod.name_any();
     let waiting = all_statuses(pod).find_map(|status| {
         let reason = waiting_reason(status).filter(|reason| *reason != "PodInitializing")?;

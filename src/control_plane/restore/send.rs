@@ -15,10 +15,12 @@ use tokio::time::timeout;
 use super::error::RestoreError;
 use super::{ArchiveSource, RestoreTarget};
 use crate::api::transfer::{MAX_LINE_BYTES, RECEIVE_PORT, TransferAnswer, TransferHead, format_line};
+use crate::api::util::digest::full_digest;
 use crate::api::util::text::visible_line;
 use crate::backup::{Part, SNAPSHOT, read_archive};
 use crate::install::progress::Progress;
-use crate::k8s::connect::port_forward::open_pod_port;
+use crate::k8s::connect::port_forward::{ForwardedPort, open_pod_port};
+use crate::pki::SecretText;
 
 /// Attempts to send a snapshot into one pod.
 const ATTEMPTS: u32 = 4;
@@ -42,17 +44,42 @@ pub(super) async fn send_snapshot(
     let parts = &source.verified.parts;
     let part = parts.iter().find(|part| part.name == SNAPSHOT);
     let part = part.ok_or_else(|| RestoreError::Unsuitable("the archive has no snapshot".to_owned()))?;
+    let send = async |stream: ForwardedPort| send_part(stream, source, part, target.progress.as_ref()).await;
+    send_repeatedly(target, pods, pod, send).await
+}
+
+/// Sends texts by their names into a pod, as one bundle. A connection that breaks begins again.
+pub(super) async fn send_bundle(
+    target: &RestoreTarget<'_>,
+    pods: &Api<Pod>,
+    pod: &str,
+    bundle: &SecretText,
+) -> Result<(), RestoreError> {
+    let bytes = bundle.expose().as_bytes();
+    let head = TransferHead { bytes: bytes.len() as u64, sha256: full_digest(bytes) };
+    let send = async |mut stream: ForwardedPort| {
+        write_piece(&mut stream, format_line(&head).as_bytes()).await?;
+        write_piece(&mut stream, bytes).await?;
+        stream.flush().await?;
+        check_received(&mut stream, head.bytes).await
+    };
+    send_repeatedly(target, pods, pod, send).await
+}
+
+async fn send_repeatedly(
+    target: &RestoreTarget<'_>,
+    pods: &Api<Pod>,
+    pod: &str,
+    send: impl AsyncFn(ForwardedPort) -> io::Result<()>,
+) -> Result<(), RestoreError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let sent = async {
-            let stream = open_pod_port(pods, pod, RECEIVE_PORT).await?;
-            send_part(stream, source, part, target.progress.as_ref()).await
-        };
+        let sent = async { send(open_pod_port(pods, pod, RECEIVE_PORT).await?).await };
         match sent.await {
             Ok(()) => return Ok(()),
             Err(error) if attempt >= ATTEMPTS => return Err(RestoreError::Send { pod: pod.to_owned(), source: error }),
-            Err(error) => target.wait_a_moment(&format!("pod {pod}: {error}; the snapshot is sent again")).await?,
+            Err(error) => target.wait_a_moment(&format!("pod {pod}: {error}; it is sent again")).await?,
         }
     }
 }
@@ -88,9 +115,14 @@ pub(super) async fn send_part(
     }
     reading.await.map_err(io::Error::other)??;
     stream.flush().await?;
-    match timeout(ANSWERS_WITHIN, read_receive_answer(&mut stream)).await?? {
-        TransferAnswer::Received(bytes) if bytes == part.bytes => Ok(()),
-        TransferAnswer::Received(bytes) => Err(io::Error::other(format!("{bytes} bytes arrived of {}", part.bytes))),
+    check_received(&mut stream, part.bytes).await
+}
+
+/// Reads the answer of whoever has taken so many bytes.
+async fn check_received(stream: &mut (impl AsyncRead + Unpin), sent: u64) -> io::Result<()> {
+    match timeout(ANSWERS_WITHIN, read_receive_answer(stream)).await?? {
+        TransferAnswer::Received(bytes) if bytes == sent => Ok(()),
+        TransferAnswer::Received(bytes) => Err(io::Error::other(format!("{bytes} bytes arrived of {sent}"))),
         TransferAnswer::Refused(why) => Err(io::Error::other(format!("it was refused: {}", visible_line(&why)))),
     }
 }

@@ -1,7 +1,7 @@
 //! Where the stores are: what a pod on the volume of a member takes over from etcd's own pods.
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use kube::Client;
 use kube::api::Api;
 
@@ -30,6 +30,8 @@ pub(super) struct StoreSite {
     pub(super) etcd: Container,
     /// Image of `fleet-scheduler`, and when it is pulled.
     pub(super) program: (String, Option<String>),
+    /// Resources of its container there.
+    pub(super) program_resources: Option<ResourceRequirements>,
     /// Number of members.
     pub(super) members: usize,
     /// Folder of a member's store, such as `/data/etcd`.
@@ -63,6 +65,7 @@ impl StoreSite {
         let etcd = etcd.ok_or("its pods have no container etcd")?;
         let program = program.spec.and_then(|spec| spec.template.spec).map(|pod| pod.containers).unwrap_or_default();
         let program = program.into_iter().find(|container| container.name == PROGRAM.1);
+        let program_resources = program.as_ref().and_then(|container| container.resources.clone());
         let program = program.and_then(|container| Some((container.image?, container.image_pull_policy)));
         let argument = |name: &str| {
             let arguments = etcd.command.iter().chain(&etcd.args).flatten();
@@ -80,6 +83,7 @@ impl StoreSite {
             name: String::new(),
             namespace: String::new(),
             program: program.ok_or("fleet-scheduler has no image")?,
+            program_resources,
             etcd,
             pod,
             members,

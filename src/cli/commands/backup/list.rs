@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{format_size, read_sidecar};
@@ -90,15 +91,18 @@ fn format_table(backups: &[ListedBackup]) -> String {
         "SIZE",
         "KEYS",
         "SEALED FOR",
+        "REHEARSED",
         "PROBLEM",
     ])];
     rows.extend(backups.iter().map(|listed| {
         let size = format_size(listed.bytes);
         let problem = listed.problem.unwrap_or_default();
         let row = match &listed.backup {
-            None => table_row([&listed.file, "-", "-", "-", "-", &size, "-", "-", problem]),
+            None => table_row([&listed.file, "-", "-", "-", "-", &size, "-", "-", "-", problem]),
             Some(sidecar) => {
-                let taken = sidecar.taken.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+                let shown = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+                let taken = shown(sidecar.taken);
+                let rehearsed = sidecar.rehearsed.map_or_else(|| "-".to_owned(), |rehearsed| shown(rehearsed.at));
                 let openers = match sidecar.sealed_for.as_slice() {
                     [] => "-".to_owned(),
                     [one] => one.clone(),
@@ -116,6 +120,7 @@ fn format_table(backups: &[ListedBackup]) -> String {
                     &size,
                     keys,
                     &openers,
+                    &rehearsed,
                     problem,
                 ])
             }

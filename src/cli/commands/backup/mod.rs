@@ -3,6 +3,7 @@
 mod errors;
 pub(in crate::cli) mod keys;
 mod list;
+pub(in crate::cli) mod rehearse;
 mod show;
 mod take;
 mod target;
@@ -43,7 +44,7 @@ enum BackupCommand {
     /// Show what a backup is of: versions, revisions, registered clusters
     #[command(after_help = show::EXAMPLES)]
     Show(show::BackupShowArgs),
-    /// Read a whole backup and compare it with its hashes
+    /// Read a whole backup and compare it with its hashes; with `--rehearse`, start it
     #[command(after_help = verify::EXAMPLES)]
     Verify(verify::BackupVerifyArgs),
 }
@@ -52,7 +53,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: BackupArgs) -> Result<Ex
     match args.command {
         Some(BackupCommand::List(args)) => list::run(ui, &args),
         Some(BackupCommand::Show(args)) => show::run(ui, &args),
-        Some(BackupCommand::Verify(args)) => verify::run(ui, &args),
+        Some(BackupCommand::Verify(args)) => verify::run(ui, global, &args).await,
         None => take::run(ui, global, &args.take).await,
     }
 }

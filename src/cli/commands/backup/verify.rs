@@ -1,27 +1,39 @@
 //! `backup verify`: whether a backup is whole.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::keys::OpeningArgs;
+use super::rehearse::rehearse_backup;
 use super::{archive_error, format_size, open_archive, read_sidecar};
+use crate::api::rehearsal::RehearsalReport;
 use crate::api::util::text::visible_line;
 use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, Verified, hash_file, verify_archive};
+use crate::cli::args::global::Global;
+use crate::cli::args::run::parse_duration;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
+use crate::control_plane::restore::ArchiveSource;
 
 pub(super) const EXAMPLES: &str = "\
 The whole file is compared with the SHA-256 in the file beside it. With the key it is opened, too: each part is compared
 with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
 
+With `--rehearse`, the backup is started: a pod in the namespace of the control plane runs etcd and the API server on its
+data, with its keys, and everything in it is read. The control plane itself is neither changed nor asked. The pod is
+deleted afterwards, and ends by itself after ten minutes whatever happens. The file beside the backup notes the result.
+
 Examples:
   fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key
-  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --passphrase-file passphrase";
+  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --passphrase-file passphrase
+  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key --rehearse";
 
-/// Read a whole backup and compare it with its hashes
+/// Read a whole backup and compare it with its hashes; with `--rehearse`, start it
 #[derive(Debug, Args)]
 pub(super) struct BackupVerifyArgs {
     /// The backup
@@ -30,6 +42,14 @@ pub(super) struct BackupVerifyArgs {
 
     #[command(flatten)]
     opening: OpeningArgs,
+
+    /// Start etcd and the API server on the backup, in a pod of the hosting cluster, and read everything
+    #[arg(long)]
+    rehearse: bool,
+
+    /// Timeout for the rehearsal
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration, requires = "rehearse")]
+    timeout: Duration,
 
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
@@ -53,21 +73,24 @@ struct Found {
     /// Its parts, if it was opened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Part>,
+    /// What was read when it was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rehearsal: Option<RehearsalReport>,
 }
 
-pub(super) fn run(ui: &Ui, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
+pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
     let opening = args.opening.read_opening()?;
     let failed = |error: ArchiveError| archive_error(&args.file, &error);
     let sidecar = read_sidecar(&args.file);
     let as_written = sidecar.as_ref().map(|_| true);
-    let (found, unopened) = match verify_archive(open_archive(&args.file)?, &opening) {
+    let (mut found, unopened) = match verify_archive(open_archive(&args.file)?, &opening) {
         Ok(Verified { header, parts, bytes, sha256 }) => {
-            (Found { bytes, sha256, as_written, header: Some(header), parts }, None)
+            (Found { bytes, sha256, as_written, header: Some(header), parts, rehearsal: None }, None)
         }
         // It was not read to its end: whether it is what was written shows by its hash.
         Err(error @ (ArchiveError::KeysMissing(_) | ArchiveError::Damaged { .. })) if sidecar.is_some() => {
             let (bytes, sha256) = hash_file(open_archive(&args.file)?).map_err(failed)?;
-            (Found { bytes, sha256, as_written, header: None, parts: Vec::new() }, Some(error))
+            (Found { bytes, sha256, as_written, header: None, parts: Vec::new(), rehearsal: None }, Some(error))
         }
         Err(error) => return Err(failed(error)),
     };
@@ -80,9 +103,14 @@ pub(super) fn run(ui: &Ui, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
             let place = Place { file_offset: found.bytes, ..Place::default() };
             return Err(failed(ArchiveError::Damaged { place, why }));
         }
-        (Some(ArchiveError::KeysMissing(_)), None) if opening.is_empty() => {}
+        (Some(ArchiveError::KeysMissing(_)), None) if opening.is_empty() && !args.rehearse => {}
         (Some(error), None) => return Err(failed(error)),
         (None, None) => {}
+    }
+    if let (true, Some(header)) = (args.rehearse, found.header.clone()) {
+        let verified = Verified { header, parts: found.parts.clone(), bytes: found.bytes, sha256: found.sha256.clone() };
+        let source = ArchiveSource { path: args.file.clone(), opening: Arc::new(opening), verified };
+        found.rehearsal = Some(rehearse_backup(ui, global, &source, args.timeout).await?);
     }
     let text = match args.output {
         Some(format) => format.serialize_value(&found),
@@ -118,9 +146,15 @@ fn format_found(path: &Path, found: &Found) -> String {
         header.revision.to,
         format_size(header.snapshot_bytes),
     );
-    if header.keys {
-        text
-    } else {
-        format!("{text}It has no keys: only the Secrets of that control plane read its data.\n")
+    let mut text = text;
+    if !header.keys {
+        text += "It has no keys: only the Secrets of that control plane read its data.\n";
     }
+    if let Some(report) = &found.rehearsal {
+        text += &format!(
+            "It was started: etcd and the API server serve {} objects of {} kinds, revision {}, as many as etcd has keys.\n",
+            report.objects, report.kinds, report.revision
+        );
+    }
+    text
 }

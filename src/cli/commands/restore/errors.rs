@@ -70,6 +70,7 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
         }
         RestoreError::TimedOut(_) => (Exit::TimedOut, "the restore stopped", vec![again, undo_hint(&command, tail)]),
         RestoreError::Unsuitable(_)
+        | RestoreError::NotPossible(_)
         | RestoreError::PodFailed { .. }
         | RestoreError::Send { .. }
         | RestoreError::NoAccess(_) => (Exit::Failed, "the restore stopped", vec![again, undo_hint(&command, tail)]),

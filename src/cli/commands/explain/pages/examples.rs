@@ -30,6 +30,7 @@ use crate::cli::commands::certs::renewal_error::renewal_error;
 use crate::cli::commands::etcd::status::access_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
+use crate::cli::commands::backup::rehearse::{describe_faults, rehearsal_error};
 use crate::cli::commands::restore::errors::restore_error;
 use crate::cli::commands::taint::edit::EditError;
 use crate::cli::commands::{kubectl_install, rollback, taint, uninstall, why};
@@ -42,6 +43,7 @@ use crate::control_plane;
 use crate::control_plane::backup::BackupError;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::renewal_job::RenewalError;
+use crate::api::rehearsal::RehearsalReport;
 use crate::control_plane::restore::RestoreError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
@@ -315,6 +317,15 @@ fn of_installs() -> Vec<CliError> {
             pod: "fleet-restore-etcd-0".to_owned(),
             why: "container restore ended with code 1: Error: snapshot file integrity check failed".to_owned(),
         }),
+        describe_faults("backups/demo-20270312T101500.512Z.fleet".as_ref(), &faulty_report()),
+        rehearsal_error(
+            &RestoreError::NotPossible(
+                "pods \"fleet-rehearsal-3kq7x\" is forbidden: exceeded quota: small, requested: limits.memory=5Gi, used: limits.memory=6Gi, limited: limits.memory=8Gi"
+                    .to_owned(),
+            ),
+            &"demo".parse().unwrap(),
+            "",
+        ),
         of_restore(&RestoreError::TimedOut("1 of 3 members of etcd are ready".to_owned())),
         of_restore(&RestoreError::NothingOpen),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
@@ -365,6 +376,13 @@ fn of_installs() -> Vec<CliError> {
 }
 
 /// Builds a restore that somebody has begun.
+fn faulty_report() -> RehearsalReport {
+    let mut report = RehearsalReport { revision: 48_211, kinds: 71, objects: 5_120, ..RehearsalReport::default() };
+    report.add_fault("/registry/secrets/shop/password", "no matching prefix found (500 InternalError)");
+    report.add_fault("/registry/shop.example/carts/", "12 keys of a kind that is not served: its definition is missing");
+    report
+}
+
 fn open_restore() -> inventory::Operation {
     inventory::Operation {
         command: "restore".to_owned(),

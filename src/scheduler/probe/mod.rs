@@ -1,0 +1,130 @@
+//! `fleet-scheduler probe`: reads everything that an API server serves, and compares it with the keys in its etcd. It runs in
+//! the pod of a rehearsal, beside both, and writes one line about what it has found.
+//!
+//! ```text
+//! kinds    every kind that discovery names, and the folder of its keys
+//! listing  pages of a kind, its number of keys at the same revision, and the objects that cannot be read, one by one
+//! unread   keys that belong to no kind
+//! ```
+
+mod kinds;
+mod listing;
+mod unread;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use kube::Client;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::api::rehearsal::RehearsalReport;
+use crate::daemon::log::{self, LogFormat};
+use crate::daemon::stop::Stop;
+use crate::k8s::connect::daemon_client::{build_daemon_client, describe_error};
+use crate::scheduler::etcd_args::EtcdArgs;
+
+/// Time in which an API server that answers becomes ready.
+const READY_WITHIN: Duration = Duration::from_secs(90);
+/// Time between two looks.
+const POLL: Duration = Duration::from_millis(500);
+
+/// The API server and its etcd.
+#[derive(Debug, Clone, Args)]
+pub struct ProbeArgs {
+    /// Kubeconfig of somebody who may read everything
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+
+    /// File that the report is written to
+    #[arg(long, value_name = "FILE")]
+    pub report: PathBuf,
+
+    /// Seconds within which the API server has to answer
+    #[arg(long, default_value_t = 240)]
+    pub within_seconds: u64,
+}
+
+/// Runs `fleet-scheduler probe`: returns when the report is written, whatever is in it.
+///
+/// # Errors
+/// An API server or an etcd that does not answer; files that cannot be read or written; the signal to stop.
+pub fn main(format: LogFormat, args: &ProbeArgs) -> anyhow::Result<()> {
+    log::start_logging(format);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = Stop::default();
+        stop.on_signals()?;
+        tokio::select! {
+            report = probe_everything(args) => {
+                let line = report?.to_line();
+                tracing::info!(report = line, "everything was read");
+                Ok(fs_err::write(&args.report, line)?)
+            }
+            () = stop.wait_for_stop() => anyhow::bail!("stopped before everything was read"),
+        }
+    })
+}
+
+/// Reads everything.
+///
+/// # Errors
+/// An API server or an etcd that does not answer, or goes away.
+pub async fn probe_everything(args: &ProbeArgs) -> anyhow::Result<RehearsalReport> {
+    let client = build_daemon_client(&args.kubeconfig).await?;
+    let etcd = args.etcd.build_client()?;
+    let mut report = RehearsalReport::default();
+    wait_for_answer(&client, Duration::from_secs(args.within_seconds)).await?;
+    if let Err(why) = wait_until_ready(&client).await {
+        report.add_fault("API server", &why);
+    }
+    let found = kinds::discover_kinds(&client, &mut report).await?;
+    for kind in &found {
+        listing::read_kind(&client, &etcd, kind, &mut report).await?;
+    }
+    report.revision = unread::find_unread_keys(&etcd, &found, &mut report).await?;
+    Ok(report)
+}
+
+/// Waits until an API server answers at all.
+async fn wait_for_answer(client: &Client, within: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + within;
+    loop {
+        match client.apiserver_version().await {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() >= end => {
+                anyhow::bail!("the API server does not answer: {}", describe_error(&error));
+            }
+            Err(_) => sleep(POLL).await,
+        }
+    }
+}
+
+/// Waits until an API server is ready; else, returns what it lacks.
+async fn wait_until_ready(client: &Client) -> Result<(), String> {
+    let ask = async || {
+        let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
+        client.request_text(request).await.map(drop).map_err(|error| describe_readiness(&describe_error(&error)))
+    };
+    let mut last = "it did not answer".to_owned();
+    let waited = timeout(READY_WITHIN, async {
+        loop {
+            match ask().await {
+                Ok(()) => return,
+                Err(why) => last = why,
+            }
+            sleep(POLL).await;
+        }
+    });
+    let waited = waited.await;
+    waited.map_err(|_| format!("it is not ready within {} s: {last}", READY_WITHIN.as_secs()))
+}
+
+/// What an API server lacks, of what it says of all its checks.
+fn describe_readiness(said: &str) -> String {
+    let lacking: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
+    if lacking.is_empty() { said.to_owned() } else { lacking.join("; ") }
+}

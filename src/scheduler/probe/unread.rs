@@ -1,0 +1,79 @@
+//! Keys that no kind reads: their CustomResourceDefinition is missing, or an API server of another version has written them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::kinds::{Kind, REGISTRY};
+use crate::api::rehearsal::RehearsalReport;
+use crate::etcd::{EtcdClient, KEYS_AT_ONCE};
+
+/// Folders of what an API server keeps for itself.
+const INTERNAL: [&str; 3] = ["masterleases/", "peerserverleases/", "ranges/"];
+
+/// Looks for keys that belong to no kind. Returns the revision that was read.
+///
+/// # Errors
+/// An etcd that goes away.
+pub(super) async fn find_unread_keys(
+    etcd: &EtcdClient,
+    kinds: &[Kind],
+    report: &mut RehearsalReport,
+) -> anyhow::Result<i64> {
+    let folders: BTreeSet<&str> = kinds.iter().map(|kind| kind.folder.as_str()).collect();
+    let mut unread: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut after, mut revision) = (None, 0);
+    loop {
+        let (keys, read) = etcd.list_keys(REGISTRY, after.as_deref(), revision).await?;
+        if revision == 0 {
+            revision = read;
+        }
+        for folder in keys.iter().filter_map(|key| find_unread_folder(key, &folders)) {
+            *unread.entry(folder).or_default() += 1;
+        }
+        let is_last = i64::try_from(keys.len()).unwrap_or(i64::MAX) < KEYS_AT_ONCE;
+        match keys.into_iter().next_back().filter(|_| !is_last) {
+            Some(last) => after = Some(last),
+            None => break,
+        }
+    }
+    for (folder, count) in unread {
+        let keys = if count == 1 { "1 key".to_owned() } else { format!("{count} keys") };
+        report.add_fault(&folder, &format!("{keys} of a kind that is not served: its definition is missing"));
+    }
+    Ok(revision)
+}
+
+/// The folder of a key that no kind reads.
+fn find_unread_folder(key: &str, folders: &BTreeSet<&str>) -> Option<String> {
+    let rest = key.strip_prefix(REGISTRY)?;
+    let (first, behind) = rest.split_once('/')?;
+    let one = format!("{REGISTRY}{first}/");
+    let two = behind.split_once('/').map(|(second, _)| format!("{one}{second}/"));
+    let is_read = [Some(one.as_str()), two.as_deref()].into_iter().flatten().any(|folder| folders.contains(folder));
+    if is_read || INTERNAL.iter().any(|internal| rest.starts_with(internal)) {
+        return None;
+    }
+    Some(two.filter(|_| first.contains('.')).unwrap_or(one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_no_kind_are_found_by_their_folder() {
+        let folders = BTreeSet::from(["/registry/pods/", "/registry/services/specs/", "/registry/shop.example/carts/"]);
+        let find = |key: &str| find_unread_folder(key, &folders);
+        for read in [
+            "/registry/pods/shop/web",
+            "/registry/services/specs/shop/web",
+            "/registry/shop.example/carts/shop/one",
+            "/registry/ranges/serviceips",
+            "/registry/health",
+            "compact_rev_key",
+        ] {
+            assert_eq!(find(read), None, "{read}");
+        }
+        assert_eq!(find("/registry/shop.example/lists/shop/one").unwrap(), "/registry/shop.example/lists/");
+        assert_eq!(find("/registry/podtemplates/shop/one").unwrap(), "/registry/podtemplates/");
+    }
+}
