@@ -79,7 +79,7 @@ fn rehearse(site: &Site, backups: &BackupFolder, path: &str) {
     let output = std::fs::File::create(&other).unwrap();
     write_archive(output, &Seal::Open, &contents, parts["snapshot.db"].as_slice()).unwrap();
     let named = [
-        "`RehearsalFailed`",
+        "was started, and has",
         "/registry/configmaps/default/broken: ",
         "/registry/secrets/default/sealed: ",
         "/registry/shop.example/carts/: 1 key of a kind that is not served",

@@ -28,8 +28,6 @@ pub(super) const COMPONENTS: [&str; 4] = [ETCD, API_SERVER, CONTROLLERS[0], CONT
 
 /// Label in the selector of the Service while it is fenced: no pod has it.
 const FENCED: &str = "fleet-scheduler.io/fenced";
-/// Label with the name of a component on its pods.
-
 /// Path of the selector in an entry of `managedFields`.
 const SELECTOR: &str = ".spec.selector";
 

@@ -20,6 +20,7 @@ use crate::diagnose::pod::{
 
 /// Component of these pods, in their labels.
 const COMPONENT: &str = "restore";
+/// Label with the name of a component on its pods.
 pub(super) const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
 /// Container that takes the snapshot.
 pub(super) const RECEIVE: &str = "receive";

@@ -158,14 +158,21 @@ fn probe_container(site: &RehearsalSite) -> Value {
 
 fn program_container(site: &RehearsalSite, name: &str, arguments: &[String], mounts: &Value) -> Value {
     let (image, policy) = &site.store.program;
-    container(name, (image, policy.as_ref()), &json!({ "args": arguments }), &site.store.program_resources, site, mounts)
+    container(
+        name,
+        (image, policy.as_ref()),
+        &json!({ "args": arguments }),
+        site.store.program_resources.as_ref(),
+        site,
+        mounts,
+    )
 }
 
 fn container(
     name: &str,
     (image, policy): (&str, Option<&String>),
     runs: &Value,
-    resources: &Option<ResourceRequirements>,
+    resources: Option<&ResourceRequirements>,
     site: &RehearsalSite,
     mounts: &Value,
 ) -> Value {
@@ -188,7 +195,7 @@ fn etcd_container(site: &RehearsalSite, name: &str, command: &[String]) -> Value
     let etcd = &site.store.etcd;
     let mounts = json!([{"name": "keys", "mountPath": KEYS, "readOnly": true}, {"name": "store", "mountPath": STORE}]);
     let image = (etcd.image.as_deref().unwrap_or_default(), etcd.image_pull_policy.as_ref());
-    container(name, image, &json!({ "command": command }), &etcd.resources, site, &mounts)
+    container(name, image, &json!({ "command": command }), etcd.resources.as_ref(), site, &mounts)
 }
 
 /// Arguments of a member that is alone, for `etcdctl snapshot restore` and for etcd.
@@ -247,11 +254,15 @@ fn api_server_container(site: &RehearsalSite) -> Value {
     };
     // A container without a command has its arguments only.
     let (mut command, mut args) = (keep(&given.command), keep(&given.args));
-    if command.is_empty() { args.extend(own.clone()) } else { command.extend(own.clone()) }
+    if command.is_empty() {
+        args.extend(own.clone());
+    } else {
+        command.extend(own.clone());
+    }
     let mounts = json!([{"name": "keys", "mountPath": site.pki_path, "readOnly": true}]);
     let image = (given.image.as_deref().unwrap_or_default(), given.image_pull_policy.as_ref());
     let runs = json!({"command": command, "args": args, "env": given.env});
-    let mut container = container(API_SERVER, image, &runs, &given.resources, site, &mounts);
+    let mut container = container(API_SERVER, image, &runs, given.resources.as_ref(), site, &mounts);
     container["securityContext"] = json!(given.security_context);
     container
 }

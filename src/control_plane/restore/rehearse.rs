@@ -137,11 +137,11 @@ impl RestoreTarget<'_> {
         };
         let mut files = ensure_key_set(&Files::new(), &subject, Timestamp::now(), &Lifetimes::default())?.files;
         for file in ARCHIVED {
-            let text = archived.get(file).ok_or_else(|| RestoreError::KeysMissing(vec![format!("{file} is missing")]))?;
+            let text =
+                archived.get(file).ok_or_else(|| RestoreError::KeysMissing(vec![format!("{file} is missing")]))?;
             files.insert(file, text.to_owned());
         }
-        let bundle: BTreeMap<&str, &str> =
-            files.expose_all().filter(|(name, _)| KEY_FILES.contains(name)).collect();
+        let bundle: BTreeMap<&str, &str> = files.expose_all().filter(|(name, _)| KEY_FILES.contains(name)).collect();
         Ok(SecretText::new(serde_json::to_string(&bundle).unwrap_or_default()))
     }
 }
@@ -149,7 +149,9 @@ impl RestoreTarget<'_> {
 /// A cluster that does not take a pod.
 fn refuse_pod(error: kube::Error) -> RestoreError {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 403 | 422) => RestoreError::NotPossible(status.message.clone()),
+        kube::Error::Api(status) if matches!(status.code, 403 | 422) => {
+            RestoreError::NotPossible(status.message.clone())
+        }
         error => error.into(),
     }
 }

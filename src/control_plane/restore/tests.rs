@@ -12,10 +12,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use super::check::{check_api_server, compare_fingerprints, compare_names, find_agents_behind};
 use super::fence::{FieldOwner, find_owner, give_back};
 use super::pods::{StoreWork, build_store_pod, check_pod};
+use super::rehearsal_pod::{RehearsalSite, build_rehearsal_pod};
+use super::rehearse::read_report;
 use super::send::send_part;
 use super::site::StoreSite;
 use super::*;
 use crate::api::partial_list::Age;
+use crate::api::rehearsal::RehearsalReport;
 use crate::api::transfer::{TransferAnswer, TransferHead, format_line};
 use crate::api::util::digest::full_digest;
 use crate::backup::{
@@ -100,6 +103,68 @@ fn each_member_gets_a_store_of_the_same_new_cluster() {
     assert_eq!(swap["spec"]["containers"][0]["args"], json!(["store", "swap", "--data-dir=/data/etcd", "--run=r1"]));
     let beside = build_store_pod(&site(), "etcd-1", &StoreWork::Commit, "r1", Some("node-2"));
     assert!(beside["spec"]["affinity"].to_string().contains("node-2"), "{beside}");
+}
+
+#[test]
+fn a_rehearsal_runs_the_api_server_as_it_is_but_alone() {
+    let command = json!([
+        "kube-apiserver",
+        "--secure-port=6443",
+        "--etcd-servers=https://etcd-client.fleet.svc:2379",
+        "--encryption-provider-config=/etc/fleet/pki/encryption.yaml",
+        "--audit-log-path=-",
+        "--feature-gates=A=true",
+        "--shutdown-delay-duration=5s",
+        "--etcd-compaction-interval=1m"
+    ]);
+    let api_server = json!({"name": "apiserver", "image": "registry.k8s.io/kube-apiserver:v1.36.3", "command": command,
+        "volumeMounts": [{"name": "pki", "mountPath": "/etc/fleet/pki"}, {"name": "audit", "mountPath": "/a"}]});
+    let deployment =
+        json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": {"containers": [api_server]}}}});
+    let rehearsal = RehearsalSite::from_workload(site(), serde_json::from_value(deployment).unwrap()).unwrap();
+    let pod = build_rehearsal_pod(&rehearsal, &header(5000), "r1");
+    let read: Pod = serde_json::from_value(pod.clone()).unwrap();
+    let spec = read.spec.unwrap();
+    assert_eq!((spec.active_deadline_seconds, spec.automount_service_account_token), (Some(600), Some(false)));
+    let names = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<String> {
+        containers.iter().map(|container| container.name.clone()).collect()
+    };
+    assert_eq!(names(&spec.init_containers.unwrap()), ["receive-keys", "receive", "restore"]);
+    assert_eq!(names(&spec.containers), ["etcd", "apiserver", "probe"]);
+    let api_server = &spec.containers[1];
+    let expected = [
+        "kube-apiserver",
+        "--encryption-provider-config=/etc/fleet/pki/encryption.yaml",
+        "--feature-gates=A=true",
+        "--etcd-servers=https://127.0.0.1:2379",
+        "--bind-address=127.0.0.1",
+        "--secure-port=6443",
+        "--watch-cache=false",
+        "--etcd-compaction-interval=0",
+    ];
+    assert_eq!(api_server.command.as_deref().unwrap(), expected);
+    let mounts = api_server.volume_mounts.as_deref().unwrap();
+    assert_eq!((mounts.len(), mounts[0].name.as_str(), mounts[0].mount_path.as_str()), (1, "keys", "/etc/fleet/pki"));
+    // Keys are in memory, and nothing of the cluster is mounted.
+    assert!(spec.volumes.unwrap().iter().all(|volume| volume.empty_dir.is_some()), "{pod}");
+    assert_eq!(pod["spec"]["volumes"][0]["emptyDir"]["medium"], "Memory");
+}
+
+#[test]
+fn a_report_is_taken_only_of_a_probe_that_ended_well() {
+    let pod = |code: i32, message: &str| {
+        let status = json!({"name": "probe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": code, "message": message}}});
+        let pod = json!({"metadata": {"name": "fleet-rehearsal-r1"}, "status": {"containerStatuses": [status]}});
+        read_report(&serde_json::from_value(pod).unwrap())
+    };
+    let report = RehearsalReport { revision: 7, kinds: 2, objects: 3, ..RehearsalReport::default() };
+    assert_eq!(pod(0, &report.to_line()).unwrap().unwrap(), report);
+    assert!(pod(1, &report.to_line()).is_none());
+    for broken in ["", "{}", r#"{"revision": "x"}"#] {
+        let why = pod(0, broken).unwrap().unwrap_err().to_string();
+        assert!(why.contains("the report of container probe cannot be read"), "{why}");
+    }
 }
 
 #[test]

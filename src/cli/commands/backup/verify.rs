@@ -108,7 +108,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
         (None, None) => {}
     }
     if let (true, Some(header)) = (args.rehearse, found.header.clone()) {
-        let verified = Verified { header, parts: found.parts.clone(), bytes: found.bytes, sha256: found.sha256.clone() };
+        let verified =
+            Verified { header, parts: found.parts.clone(), bytes: found.bytes, sha256: found.sha256.clone() };
         let source = ArchiveSource { path: args.file.clone(), opening: Arc::new(opening), verified };
         found.rehearsal = Some(rehearse_backup(ui, global, &source, args.timeout).await?);
     }

@@ -16,6 +16,7 @@ use crate::api::kinds::Kind;
 use crate::api::placeable;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
+use crate::api::rehearsal::RehearsalReport;
 use crate::api::version::KubeMinor;
 use crate::apply::{Conflict, Error, Foreign, ObjectReason, RefusedStep, Removed, RolledBack, deleted_diagnosis};
 use crate::certificates::KeysError;
@@ -26,11 +27,11 @@ use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
 use crate::cli::commands::backup::backup_error;
+use crate::cli::commands::backup::rehearse::{describe_faults, rehearsal_error};
 use crate::cli::commands::certs::renewal_error::renewal_error;
 use crate::cli::commands::etcd::status::access_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
-use crate::cli::commands::backup::rehearse::{describe_faults, rehearsal_error};
 use crate::cli::commands::restore::errors::restore_error;
 use crate::cli::commands::taint::edit::EditError;
 use crate::cli::commands::{kubectl_install, rollback, taint, uninstall, why};
@@ -43,7 +44,6 @@ use crate::control_plane;
 use crate::control_plane::backup::BackupError;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::renewal_job::RenewalError;
-use crate::api::rehearsal::RehearsalReport;
 use crate::control_plane::restore::RestoreError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
@@ -379,7 +379,8 @@ fn of_installs() -> Vec<CliError> {
 fn faulty_report() -> RehearsalReport {
     let mut report = RehearsalReport { revision: 48_211, kinds: 71, objects: 5_120, ..RehearsalReport::default() };
     report.add_fault("/registry/secrets/shop/password", "no matching prefix found (500 InternalError)");
-    report.add_fault("/registry/shop.example/carts/", "12 keys of a kind that is not served: its definition is missing");
+    report
+        .add_fault("/registry/shop.example/carts/", "12 keys of a kind that is not served: its definition is missing");
     report
 }
 
