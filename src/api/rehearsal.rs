@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 pub const ETCD_PORT: u16 = 2379;
 /// See [`ETCD_PORT`].
 pub const API_PORT: u16 = 6443;
-/// Largest size of a report in bytes: a kubelet keeps no more of the message of a container that has ended.
-pub const MOST_REPORT_BYTES: usize = 4096;
+/// Largest size of a report in bytes: a kubelet keeps 12 KiB of the messages of all containers of a pod, and of each the same
+/// part. The pod of a rehearsal has six.
+pub const MOST_REPORT_BYTES: usize = 2048;
 /// Longest text in a finding, in characters.
-const MOST_CHARACTERS: usize = 400;
+const MOST_CHARACTERS: usize = 200;
 
 /// What a rehearsal has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

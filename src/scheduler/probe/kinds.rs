@@ -129,8 +129,10 @@ fn add_kinds(
     resources: &APIResourceList,
     defined: &BTreeSet<(String, String)>,
 ) {
-    let lists = |verbs: &[String]| verbs.iter().any(|verb| verb == "list");
-    for resource in resources.resources.iter().filter(|one| !one.name.contains('/') && lists(&one.verbs)) {
+    // These are made when they are asked for.
+    let is_stored = |name: &str| !name.contains('/') && (group, name) != ("", "componentstatuses");
+    let is_listed = |verbs: &[String]| verbs.iter().any(|verb| verb == "list");
+    for resource in resources.resources.iter().filter(|one| is_stored(&one.name) && is_listed(&one.verbs)) {
         let names = (group.to_owned(), resource.name.clone());
         let folder = find_folder(group, &resource.name, defined.contains(&names));
         found.entry(names).or_insert_with(|| Kind {

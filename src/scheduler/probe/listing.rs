@@ -20,7 +20,8 @@ const MOST_NAMED: usize = 20;
 #[derive(Debug, Deserialize)]
 struct Page {
     metadata: PageMetadata,
-    items: Vec<IgnoredAny>,
+    /// It is `null` where there are none.
+    items: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,7 +70,7 @@ async fn list_kind(client: &Client, kind: &Kind) -> kube::Result<(u64, i64)> {
     loop {
         let request = requests.list_metadata(&params).map_err(kube::Error::BuildRequest)?;
         let page: Page = client.request(request).await?;
-        count += page.items.len() as u64;
+        count += page.items.map_or(0, |items| items.len()) as u64;
         if page.metadata.r#continue.is_empty() {
             return Ok((count, page.metadata.resource_version.parse().unwrap_or_default()));
         }
