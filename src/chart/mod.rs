@@ -89,6 +89,7 @@ mod fast;
 mod files;
 pub mod inspect;
 mod load;
+pub mod manifests;
 pub mod output;
 pub mod patch;
 pub mod render;

@@ -22,7 +22,7 @@ use args::global::Global;
 use commands::{
     accept, backup, certs, check, completion, delete, diff, etcd, explain, get, history, install, kubeconfig,
     kubectl_install, lint, pods, rebalance, reference, restore, rollback, show, status, taint, template, token,
-    uninstall, upgrade, version, versions, why,
+    simulate, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -83,6 +83,8 @@ enum Command {
     Get(Lazy<get::GetCommand>),
     /// Explain where an object is placed and why, or why it is not
     Why(Lazy<why::WhyArgs>),
+    /// Show where objects and policies would be placed, and what would move
+    Simulate(Lazy<simulate::SimulateArgs>),
     /// Show the logs of a placed object, from the workload cluster that runs it
     Logs(Lazy<pods::LogsArgs>),
     /// Run a command in a container of a placed object
@@ -245,6 +247,7 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Get(Lazy(command)) => Box::pin(get::run(ui, global, command)),
         Command::Accept(Lazy(args)) => Box::pin(async move { accept::run(ui, global, &args).await }),
         Command::Why(Lazy(args)) => Box::pin(async move { why::run(ui, global, &args).await }),
+        Command::Simulate(Lazy(args)) => Box::pin(async move { simulate::run(ui, global, &args).await }),
         Command::Token(Lazy(command)) => Box::pin(async move { token::run(ui, global, command).await }),
         Command::Delete(Lazy(command)) => Box::pin(delete::run(ui, global, command)),
         Command::Logs(Lazy(args)) => Box::pin(async move { pods::run_logs(ui, global, &args).await }),

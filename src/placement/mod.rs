@@ -7,9 +7,10 @@
 //! of groups and copies. [`fleet`] holds the clusters, each with its [`room`] from an [`inventory`]; [`decide`] finds the targets of a group,
 //! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`copy_state`] reads how far it is, [`dependencies`]
 //! finds what it lacks, [`aggregate`] makes the status of a source, and [`explain`] says a decision in words. [`moves`]
-//! moves a group from one cluster to another.
+//! moves a group from one cluster to another. [`simulate`] decides everything at once, for a state that is only thought of.
 
 pub mod aggregate;
+pub mod assignment;
 pub mod canonical;
 pub mod copy;
 pub mod copy_state;
@@ -28,9 +29,12 @@ pub mod matching;
 pub mod moves;
 pub mod names;
 pub mod pods;
+pub mod policy_fault;
 pub mod reason;
 pub mod room;
 pub mod selector;
+pub mod simulate;
+pub mod tenant;
 
 #[cfg(test)]
 #[path = "hostile_tests.rs"]

@@ -83,6 +83,12 @@ fn undeletable(sandbox: &Sandbox) {
     use_cluster(sandbox, &server);
 }
 
+/// A recording of a fleet without clusters.
+fn recording(sandbox: &Sandbox, format: u64) {
+    let recording = json!({"fleetRecording": format, "fleet": {"clusters": []}});
+    sandbox.file("fleet.json", &recording.to_string());
+}
+
 /// A hosting cluster with control plane `demo`, of whose etcd so many pods are ready.
 fn demo(sandbox: &Sandbox, etcd: usize) {
     let hub = serve(|_, path| inside(path));
@@ -90,7 +96,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 52] = [
+const RUNS: [(&str, i32, Given, &str); 55] = [
     ("ValuesNeedCluster", 2, nothing, "fleetctl upgrade control-plane demo --dry-run"),
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
@@ -131,6 +137,17 @@ const RUNS: [(&str, i32, Given, &str); 52] = [
         |sandbox| drop(sandbox.file("patch.yaml", "kind: Deployment\nmetadata: {name: agent}\nspec: {replicas: 2}\n")),
         "fleetctl template agent west --patch patch.yaml",
     ),
+    (
+        "InvalidManifest",
+        2,
+        |sandbox| {
+            recording(sandbox, 1);
+            sandbox.file("app.yaml", "apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: web}\n");
+        },
+        "fleetctl simulate -f app.yaml --fleet fleet.json",
+    ),
+    ("BadRecording", 2, |sandbox| recording(sandbox, 2), "fleetctl simulate --fleet fleet.json"),
+    ("InvalidScale", 2, |sandbox| recording(sandbox, 1), "fleetctl simulate --scale web=3 --fleet fleet.json"),
     ("InvalidValues", 2, nothing, "fleetctl install control-plane demo --set etcd.replica=3 --dry-run"),
     ("Io", 1, nothing, "fleetctl versions > /dev/full"),
     (

@@ -35,6 +35,7 @@ mod recover;
 mod restore;
 mod server;
 mod show;
+mod simulate;
 mod small;
 mod status;
 mod taint;

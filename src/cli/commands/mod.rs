@@ -21,6 +21,7 @@ pub(in crate::cli) mod reference;
 pub(in crate::cli) mod restore;
 pub(in crate::cli) mod rollback;
 pub(in crate::cli) mod show;
+pub(in crate::cli) mod simulate;
 pub(in crate::cli) mod status;
 pub(in crate::cli) mod taint;
 pub(in crate::cli) mod template;

@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 /// Every command that is not hidden, in the order in which it is shown.
 pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history", "backup", "restore"]),
-    ("Inspect", &["check", "status", "certs", "etcd", "get", "why", "version", "explain"]),
+    ("Inspect", &["check", "status", "certs", "etcd", "get", "why", "simulate", "version", "explain"]),
     ("Placed workloads", &["logs", "exec", "port-forward", "top"]),
     ("Workload clusters", &["accept", "token", "cordon", "drain", "uncordon", "taint", "rebalance", "delete"]),
     ("Charts and values, without a cluster", &["template", "lint", "show", "versions"]),

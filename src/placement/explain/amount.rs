@@ -21,7 +21,7 @@ fn format_decimal(thousandths: i128, digits: usize) -> String {
 }
 
 /// Writes an amount in thousandths: `6`, `1.5`, `24Gi`, `2.5Mi`.
-pub(super) fn format_amount(resource: &str, thousandths: i64) -> String {
+pub fn format_amount(resource: &str, thousandths: i64) -> String {
     let value = i128::from(thousandths);
     if !is_bytes(resource) {
         return format_decimal(value, 3);

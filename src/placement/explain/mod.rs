@@ -10,6 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use amount::amount_of;
+pub use amount::format_amount;
 pub use clusters::{Row, rejection_rows};
 
 use super::copy::Share;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::pod_names::{PodNames, read_pod_names, storage_class_key};
@@ -15,7 +15,8 @@ use crate::api::kinds;
 pub const MOST_NAMES: usize = 1_000;
 
 /// Relations of one object, of its source or of a copy after overrides.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Relations {
     /// Objects that it names and that go with it, in the order of keys, each with whether its pods cannot start without.
     pub names: Vec<(ObjectKey, bool)>,
@@ -36,7 +37,7 @@ pub struct Relations {
 }
 
 /// Pods that an object belongs to. An empty selector means something else in each kind.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub enum PodSelection {
     /// None: a kind without a selector, or a budget without one.
     #[default]

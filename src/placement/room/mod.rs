@@ -193,6 +193,17 @@ impl Room {
         self.names.iter().map(|name| &**name).zip(self.free.chunks_exact(self.column_count().max(1)).map(row))
     }
 
+    /// Returns by resource what there is, what is free as reported, and what of that is not promised.
+    pub fn sum_amounts(&self, resources: &Resources) -> Vec<(Arc<str>, [i64; 3])> {
+        let columns = self.columns.iter().enumerate();
+        let reported = |column: usize| {
+            let rows = self.reported.chunks_exact(self.column_count().max(1));
+            rows.map(|row| row[column]).fold(0, i64::saturating_add)
+        };
+        let amounts = |column: usize| [self.capacity[column], reported(column), self.free_sums[column]];
+        columns.map(|(column, id)| (resources.name(*id).clone(), amounts(column))).collect()
+    }
+
     fn column_count(&self) -> usize {
         self.columns.len()
     }

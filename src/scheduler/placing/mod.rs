@@ -57,6 +57,8 @@ mod removal_log;
 mod removal_tests;
 mod removals;
 mod schedule_diff;
+#[cfg(test)]
+mod simulate_tests;
 mod source;
 mod source_status;
 mod sources;
@@ -64,7 +66,6 @@ mod store;
 mod stuck;
 mod stuck_groups;
 mod tally;
-mod tenant;
 mod turns;
 #[cfg(test)]
 mod upgrade_tests;
@@ -96,6 +97,7 @@ use crate::k8s::backoff::Backoff;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
+use crate::placement::tenant::{self, Tenant};
 use decide::{Clusters, Decided};
 use follow_input::FollowContext;
 use moving::Moves;
@@ -106,7 +108,6 @@ use refusals::{Refusal, Subject};
 use removal_log::LogAnswer;
 use removals::Removals;
 use store::Store;
-use tenant::Tenant;
 use write::{Address, Write, Written};
 use writer::{Events, WriteOutcome, Writer};
 

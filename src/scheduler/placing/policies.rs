@@ -7,46 +7,11 @@ use super::events;
 use super::plan::Plan;
 use super::store::Store;
 use super::write::Write;
+use crate::api::Condition;
 use crate::api::crd::condition;
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::crd::policy::conditions::{SCHEDULED, SUSPENDED, VALID};
-use crate::api::{Condition, SchedulePolicy};
-use crate::placement::copy::path_errors;
-use crate::placement::matching::{FEWEST_FAILOVER_SECONDS, Policy};
-
-/// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
-fn find_policy_fault(store: &Store, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
-    let policy = match Policy::from_schedule_policy(policy) {
-        Ok(policy) => policy,
-        Err(error) => return Some(("SelectorInvalid", error.to_string())),
-    };
-    if let Some(error) = path_errors(&policy).into_iter().next() {
-        return Some((error.code(), error.to_string()));
-    }
-    if policy.spec.failover.as_ref().is_some_and(|failover| failover.enabled) && policy.failover_seconds().is_none() {
-        let message = format!(
-            "`failover.afterSeconds` is less than {FEWEST_FAILOVER_SECONDS}: no group leaves a lost cluster until it is raised"
-        );
-        return Some(("FailoverTooShort", message));
-    }
-    let selectors = &policy.spec.resource_selectors;
-    if let Some(kind) =
-        selectors.kinds.iter().find(|kind| store.kinds.find_placeable(&kind.group, &kind.kind).is_none())
-    {
-        let name = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
-        return Some((
-            "KindNotPlaceable",
-            format!(
-                "objects of the kind {name} cannot be placed; `placement.extraKinds` of the control plane and of the agents adds kinds"
-            ),
-        ));
-    }
-    if selectors.label_selectors.is_empty() {
-        let message = "`labelSelectors: []` matches nothing; `labelSelectors: [{}]` matches everything";
-        return Some(("SelectorInvalid", message.to_owned()));
-    }
-    None
-}
+use crate::placement::policy_fault::find_policy_fault;
 
 /// Plans the status of a policy.
 pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> Plan {
@@ -70,7 +35,7 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
         condition.observed_generation = generation;
         condition::set_condition(&mut status.conditions, condition);
     };
-    let fault = find_policy_fault(store, policy);
+    let fault = find_policy_fault(&store.kinds, policy);
     match &fault {
         Some((reason, message)) => set(VALID, false, reason, message.clone()),
         None => set(VALID, true, VALID, String::new()),

@@ -20,8 +20,9 @@ use super::write::{TargetMark, Write};
 use crate::api::labels::cluster_namespace;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+pub(super) use crate::placement::assignment::Assignment;
+use crate::placement::assignment::assign_to_decider;
 use crate::placement::facts::{Facts, ObjectKey};
-use crate::placement::follow::is_follower;
 use crate::placement::inventory::Part;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
@@ -39,23 +40,6 @@ const NEWS: usize = 16;
 
 /// Most sources of which the whole object is kept, each of at most 16 KiB, until their copies are made.
 const MOST_WHOLE: usize = 2048;
-
-/// Assignment of an object to what decides about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Assignment {
-    /// Nothing is to be done, and nothing is there.
-    Unplaced,
-    /// Its copies go: its annotation keeps it here.
-    Withdrawn,
-    /// Its own annotation.
-    Direct,
-    /// The group of this name.
-    Group(String),
-    /// It goes where what uses it goes.
-    Follows,
-    /// No policy matches any more: its copies stay, in the group that they are in.
-    Left(Option<String>),
-}
 
 /// What placement knows in one leadership term.
 pub(super) struct Store {
@@ -275,19 +259,12 @@ impl Store {
 
     pub(super) fn compute_assignment(&self, key: &ObjectKey) -> Assignment {
         let Some(source) = self.sources.get(key) else { return Assignment::Unplaced };
-        match self.order.match_object(&source.facts, self.namespace_labels(key.namespace())) {
-            Match::Nowhere { .. } => Assignment::Withdrawn,
-            Match::Annotation { .. } => Assignment::Direct,
-            Match::Never(never) if never.is_taken_back() => Assignment::Withdrawn,
-            Match::Policy { policy, .. } if self.is_withheld(key, policy) => self.leave_object(key),
-            Match::Policy { policy, .. } if policy.duplicates() && !key.is_of_kind("", "Namespace") => {
-                Assignment::Group(self.group_name(&source.facts, policy))
-            }
-            _ if is_follower(key) && !self.follow.is_alone(key) => Assignment::Follows,
-            Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
-            // What runs stays, also where it would not be placed again.
-            Match::Never(_) | Match::Nothing { .. } => self.leave_object(key),
+        let found = self.order.match_object(&source.facts, self.namespace_labels(key.namespace()));
+        if matches!(&found, Match::Policy { policy, .. } if self.is_withheld(key, policy)) {
+            return self.leave_object(key);
         }
+        let name_group = |policy: &Policy| self.group_name(&source.facts, policy);
+        assign_to_decider(key, &found, self.follow.is_alone(key), name_group, || self.leave_object(key))
     }
 
     /// Returns the assignment of an object about which nobody decides: what it has stays.

@@ -19,17 +19,21 @@ use crate::api::lenient::Lenient;
 use crate::api::util::text::visible_cell;
 use crate::chart::output;
 use crate::cli::args::global::Global;
+use crate::cli::commands::simulate::live::read_live_state;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, list_failed, no_such_cluster};
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::fleet_page::format_fleet_page;
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::health::format_error_chain;
+use crate::placement::simulate::picture_fleet;
 
 pub(super) const EXAMPLES: &str = "Examples:
   fleetctl get clusters --context demo
   fleetctl get clusters west --context demo -o yaml
   fleetctl get clusters --context demo --selector fleet-scheduler.io/cluster.provider=aws -o wide
-  fleetctl get clusters --context demo --watch -o wide";
+  fleetctl get clusters --context demo --watch -o wide
+  fleetctl get clusters --context demo -o html > fleet.html";
 
 /// The name of the resource, as `-o name` gives it.
 const RESOURCE: &str = "cluster.cluster.fleet-scheduler.io";
@@ -63,12 +67,15 @@ enum View {
     Json,
     Yaml,
     Name,
+    /// A page for a browser, with used, promised and free room, and what has no place
+    #[value(name = "html")]
+    Page,
 }
 
 impl View {
     fn for_programs(self) -> Option<GetFormat> {
         match self {
-            Self::Wide => None,
+            Self::Wide | Self::Page => None,
             Self::Json => Some(GetFormat::Json),
             Self::Yaml => Some(GetFormat::Yaml),
             Self::Name => Some(GetFormat::Name),
@@ -76,9 +83,24 @@ impl View {
     }
 }
 
+/// The fleet as a page, of the clusters that were found.
+async fn format_page(ui: &Ui, global: &Global, found: &[Cluster]) -> Result<String, CliError> {
+    let mut state = read_live_state(ui, global).await?;
+    state.clusters.retain(|cluster| found.iter().any(|one| one.metadata.name == cluster.metadata.name));
+    state.sort_by_name();
+    Ok(format_fleet_page(&picture_fleet(&state), false))
+}
+
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Result<Exit, CliError> {
     let hub = control_plane_client(global).await?;
     let found = list_clusters(&hub, global, args).await?;
+    if args.output == Some(View::Page) {
+        if args.watch {
+            return Err(CliError::usage("Usage", "a page shows one moment: `-o html` cannot be used with `--watch`"));
+        }
+        ui.write_stdout(&format_page(ui, global, &found).await?)?;
+        return Ok(Exit::Ok);
+    }
     if args.watch {
         return watch_clusters(ui, &hub, args, &found).await;
     }
@@ -180,6 +202,7 @@ async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[
         Some(View::Json) => output::format_json(&cluster),
         Some(View::Yaml) => format!("---\n{}", output::format_yaml(&cluster)),
         Some(View::Name) => format_objects(GetFormat::Name, &[cluster], RESOURCE),
+        Some(View::Page) => String::new(),
     };
     let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let mut config = watcher::Config::default();

@@ -33,13 +33,13 @@ use crate::placement::names::GroupKey;
 const IN_FLIGHT: usize = 16;
 
 /// Facts that the scheduler publishes about itself.
-pub(in crate::cli::commands) struct Said {
+pub(in crate::cli) struct Said {
     /// Whether annotations do not place objects.
-    denies_direct: bool,
+    pub(in crate::cli) denies_direct: bool,
     /// Its own namespace, of which nothing is placed.
-    namespace: Option<String>,
+    pub(in crate::cli) namespace: Option<String>,
     /// The kinds that it places.
-    pub(in crate::cli::commands) kinds: Kinds,
+    pub(in crate::cli) kinds: Kinds,
 }
 
 /// State of the control plane that every decision depends on.
@@ -159,7 +159,7 @@ impl Known {
 /// Reads the facts that the scheduler publishes about itself in a ConfigMap. Its namespace is not known here: the
 /// oldest ConfigMap of that name is its own, for it is there before anybody else can make objects. `None` for a user who
 /// may not list ConfigMaps everywhere.
-pub(in crate::cli::commands) async fn read_scheduler_facts(client: &Client) -> Result<Option<Said>, CliError> {
+pub(in crate::cli) async fn read_scheduler_facts(client: &Client) -> Result<Option<Said>, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
     let found = match list_all_pages(&maps, params).await {
@@ -192,9 +192,10 @@ fn namespace_kind() -> &'static Placeable {
 }
 
 /// What was listed, or the name of the resource that could not be, with the error.
-type Listed<T> = Result<Vec<T>, (&'static str, kube::Error)>;
+pub(in crate::cli) type Listed<T> = Result<Vec<T>, (&'static str, kube::Error)>;
 
-async fn list_lenient<K>(client: &Client, what: &'static str) -> Listed<K>
+/// All objects of a kind of the service.
+pub(in crate::cli) async fn list_lenient<K>(client: &Client, what: &'static str) -> Listed<K>
 where
     K: crate::api::lenient::Readable + kube::Resource<DynamicType = ()> + Clone + Debug,
 {
@@ -219,7 +220,7 @@ async fn list_sources(
 }
 
 /// The same, whole.
-async fn list_objects(
+pub(in crate::cli) async fn list_objects(
     client: &Client,
     kind: &'static Placeable,
     namespace: Option<&str>,

@@ -23,7 +23,7 @@ const SHORT: [(&str, &str); 16] = [
 ];
 
 /// Finds a kind by what a user calls it.
-pub(super) fn find_kind(kinds: &Kinds, text: &str) -> Option<&'static Placeable> {
+pub(in crate::cli) fn find_kind(kinds: &Kinds, text: &str) -> Option<&'static Placeable> {
     let lower = text.to_lowercase();
     let (name, group) = lower.split_once('.').map_or((lower.as_str(), None), |(name, group)| (name, Some(group)));
     let plural = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, plural)| *plural);

@@ -1,6 +1,6 @@
 //! `why`: where an object is placed and why there, or why nowhere, by the scheduler's own rules.
 
-pub(in crate::cli::commands) mod fleet;
+pub(in crate::cli) mod fleet;
 pub(in crate::cli::commands) mod followers;
 pub(in crate::cli) mod kind;
 mod own_words;

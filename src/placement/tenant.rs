@@ -1,10 +1,10 @@
 //! Who takes turns: whose an object is.
 
-use crate::placement::facts::ObjectKey;
+use super::facts::ObjectKey;
 
 /// Party that takes turns with others. What it asks for delays only itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tenant {
+pub enum Tenant {
     /// A namespace with what is in it; a Namespace object lies in itself.
     Namespace(String),
     /// Objects without a namespace.
@@ -16,12 +16,12 @@ pub(super) enum Tenant {
 }
 
 /// Returns who takes a turn with an object.
-pub(super) fn tenant_of(key: &ObjectKey) -> Tenant {
+pub fn tenant_of(key: &ObjectKey) -> Tenant {
     let namespace = namespace_of(key);
     if namespace.is_empty() { Tenant::ClusterScoped } else { Tenant::Namespace(namespace.to_owned()) }
 }
 
 /// Returns the namespace of an object; a Namespace lies in itself.
-pub(super) fn namespace_of(key: &ObjectKey) -> &str {
+pub fn namespace_of(key: &ObjectKey) -> &str {
     if key.is_of_kind("", "Namespace") { key.name() } else { key.namespace() }
 }

@@ -1,0 +1,43 @@
+//! What the scheduler would decide: all of a control plane's objects and policies onto its clusters, without any of them.
+//!
+//! [`FleetState`] is the state that decisions depend on, live or recorded; its methods make the state that is asked about.
+//! [`simulate`] assigns, decides and follows as the scheduler does when it starts with that state, in the same turns, and
+//! compares the result with what runs in the state of before. The same states always give the same [`Simulation`].
+
+mod bare;
+mod describe;
+mod follow;
+mod outcome;
+mod rooms;
+mod run;
+mod state;
+mod turns;
+
+pub use outcome::{ClusterOutcome, CopyMove, Placement, RejectedRow, RoomAmount, Simulation, TargetOutcome, Unplaced};
+pub use rooms::picture_fleet;
+pub use state::{FleetState, SourceObject};
+
+use std::collections::BTreeSet;
+
+use super::facts::ObjectKey;
+use run::Run;
+
+/// What a question is about: whatever of it has no place makes the answer no.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// Objects that were added or edited.
+    pub objects: BTreeSet<ObjectKey>,
+    /// Policies that were added or edited.
+    pub policies: BTreeSet<String>,
+    /// Clusters that are supposed to be lost for so long that policies with failover give them up.
+    pub lost: BTreeSet<String>,
+    /// Whether the question is about everything.
+    pub everything: bool,
+}
+
+/// Decides everything of a state, and compares it with what runs in the state of before.
+pub fn simulate(before: &FleetState, state: &FleetState, asked: &Asked) -> Simulation {
+    let mut run = Run::new(before, state, asked);
+    run.decide_everything();
+    describe::describe_run(&run, before, asked)
+}
