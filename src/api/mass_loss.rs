@@ -11,6 +11,13 @@ pub const NAMESPACE: &str = "kube-system";
 pub const KEY: &str = "mass-loss";
 /// Most clusters that are read.
 const MOST: usize = 10_000;
+/// Smallest number of losses that count as a mass.
+const AT_LEAST: usize = 3;
+
+/// Returns whether so many clusters that are lost at once, beside those that are ready, are too many to be believed.
+pub fn is_mass_loss(lost: usize, ready: usize) -> bool {
+    lost >= AT_LEAST && lost > ready
+}
 
 /// Clusters that were lost at once, because of which nothing moves.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]

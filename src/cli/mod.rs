@@ -21,8 +21,8 @@ use args::environment;
 use args::global::Global;
 use commands::{
     accept, backup, certs, check, completion, delete, diff, etcd, explain, get, history, install, kubeconfig,
-    kubectl_install, lint, pods, rebalance, reference, restore, rollback, show, status, taint, template, token,
-    simulate, uninstall, upgrade, version, versions, why,
+    kubectl_install, lint, pods, rebalance, reference, restore, rollback, show, simulate, status, taint, template,
+    token, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;

@@ -30,10 +30,12 @@ pub mod moves;
 pub mod names;
 pub mod pods;
 pub mod policy_fault;
+pub mod proposal;
 pub mod reason;
 pub mod room;
 pub mod selector;
 pub mod simulate;
+pub mod stuck;
 pub mod tenant;
 
 #[cfg(test)]

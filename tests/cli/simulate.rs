@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Sandbox;
-use crate::server::{list, serve, use_cluster};
+use crate::server::{list, not_found, serve, use_cluster};
 
 /// Values that no recording may hold.
 const CANARY: &str = "canary-7f3a";
@@ -43,7 +43,7 @@ fn schedule() -> Value {
         "spec": {"manifest": json!({"data": CANARY}).to_string(), "hash": CANARY, "group": "shop-x",
             "sourceRef": {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop", "name": "web",
                 "uid": CANARY, "generation": 1}},
-        "status": {"observedHash": CANARY, "message": CANARY, "pods": {"desired": 2, "bound": 2, "counted": 2},
+        "status": {"observedHash": CANARY, "epoch": 0, "available": 1, "served": 1, "message": CANARY, "pods": {"desired": 2, "bound": 2, "counted": 2},
             "resource": json!({"conditions": [{"type": "Available", "status": "True", "message": CANARY}]}).to_string(),
             "conditions": [{"type": "Applied", "status": "True", "reason": "Applied", "message": CANARY}]}})
 }
@@ -63,6 +63,7 @@ fn recorded() -> Sandbox {
             "namespaces" => list(&[json!({"metadata": {"name": "shop"}})]),
             "deployments" => list(&[deployment("web", "1")]),
             "secrets" => list(&[secret]),
+            "fleet-brake" => not_found(),
             "configmaps" if !path.contains("fieldSelector") => list(&[map]),
             _ => list(&[]),
         }
@@ -98,6 +99,8 @@ fn an_edit_of_a_policy_says_what_moves_and_a_workload_without_room_what_lacks() 
     let ran = sandbox.run(&["simulate", "-f", "policy.yaml", "--fleet", "fleet.json"]);
     let text = ran.succeeds();
     assert!(text.contains("Deployment shop/web   west    east"), "{text}");
+    // No group has recorded that its policy was another one.
+    assert!(text.contains("Deployment shop/web   west    east   label"), "it moves step by step: {text}");
     assert!(text.contains("1 of 1 groups placed, 1 changed in their clusters."), "{text}");
     assert_eq!(text, sandbox.run(&["simulate", "-f", "policy.yaml", "--fleet", "fleet.json"]).stdout);
     let mut big = deployment("big", "6");

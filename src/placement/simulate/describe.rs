@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::outcome::{ClusterOutcome, CopyMove, Placement, RejectedRow, Simulation, TargetOutcome, Unplaced};
 use super::run::Run;
 use super::state::{FleetState, cluster_of};
-use super::{Asked, rooms};
+use super::{Asked, removals, rooms};
 use crate::placement::assignment::Assignment;
 use crate::placement::copy::Share;
 use crate::placement::decide::{Decision, Outcome, Target};
@@ -16,7 +16,7 @@ use crate::placement::live;
 use crate::placement::matching::Match;
 
 /// Sources with the clusters of their copies.
-type Copies = BTreeMap<ObjectKey, BTreeSet<String>>;
+pub(super) type Copies = BTreeMap<ObjectKey, BTreeSet<String>>;
 
 fn list_copies(state: &FleetState) -> Copies {
     let mut copies = Copies::new();
@@ -47,17 +47,20 @@ pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) ->
             from: had.difference(places).cloned().collect(),
             to: places.difference(had).cloned().collect(),
             follows: is_follower(key),
+            cause: run.group_of(key).and_then(|group| run.causes.get(group)).copied(),
         })
     });
     let followers = new
         .iter()
         .filter(|(key, places)| !places.is_empty() && run.assignments.get(*key) == Some(&Assignment::Follows));
+    let removals = removals::count_removals(run, &old, &new, asked);
     Simulation {
         followers: followers.map(|(key, places)| (key.format_title(), places.clone())).collect(),
         clusters: describe_clusters(run, before, &new, &placements),
         unplaced: list_unplaced(run, &new, asked),
         moves: moves.collect(),
-        notes: list_notes(run, asked),
+        notes: removals.format_note().into_iter().chain(list_notes(run, asked)).collect(),
+        removals,
         placements,
     }
 }
@@ -122,13 +125,19 @@ fn describe_group(run: &Run<'_>, name: &str, decision: &Decision, old: &Copies, 
     let is_edited = policy.as_ref().is_some_and(|policy| asked.policies.contains(policy));
     let (message, rejected) = run.words.get(name).cloned().unwrap_or_default();
     let is_complete = decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed;
+    let is_frozen = run.state.frozen && run.causes.contains_key(name);
     Placement {
         name: name.to_owned(),
         asked: asked.everything || is_edited || members.clone().any(|key| asked.objects.contains(key)),
         policy,
         objects: members.clone().map(ObjectKey::format_title).collect(),
         placed: is_complete && !decision.suspended,
-        reason: if decision.suspended { "Suspended" } else { decision.outcome.code() }.to_owned(),
+        reason: match (decision.suspended, is_frozen) {
+            (true, _) => "Suspended",
+            (_, true) => "Frozen",
+            _ => decision.outcome.code(),
+        }
+        .to_owned(),
         message,
         before: clusters_before(old, members),
         targets: decision.targets.iter().map(describe_target).collect(),
@@ -269,7 +278,7 @@ fn list_notes(run: &Run<'_>, asked: &Asked) -> Vec<String> {
     let mut notes = Vec::new();
     for policy in &run.state.policies {
         let name = policy.metadata.name.as_deref().unwrap_or_default();
-        if run.policies.get(name).is_none() {
+        if policy.metadata.deletion_timestamp.is_none() && run.policies.get(name).is_none() {
             notes.push(format!("SchedulePolicy {name} has a selector that cannot be read, and is left out"));
         }
     }

@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
 
     /// Plans the namespaces of a group that have no plan, and those of members that mount claims.
     pub(super) fn plan_namespaces_first(&mut self, group: &str) {
-        let objects = self.members[group].iter().filter_map(|key| self.objects.get(key));
+        let objects = self.members[group].iter().filter_map(|key| self.objects.get(key).copied());
         let due = objects.filter(|object| {
             let mounts = object.relations.name_keys().any(|key| key.is_of_kind("", "PersistentVolumeClaim"));
             mounts
@@ -49,23 +49,18 @@ impl<'a> Run<'a> {
         let due: BTreeSet<&str> =
             due.map(|object| object.facts.key.namespace()).filter(|name| !name.is_empty()).collect();
         for namespace in due {
-            let plan = self.plan_namespace(namespace);
-            self.plans.insert(namespace.to_owned(), plan);
+            self.plan_followers_in(namespace);
         }
     }
 
-    /// Plans every namespace, then what has none; who decides about a follower may be another one afterwards.
-    pub(super) fn plan_followers_everywhere(&mut self) {
-        let namespaces: BTreeSet<&str> = self.objects.keys().map(|key| key.namespace()).collect();
-        let named = namespaces.into_iter().filter(|name| !name.is_empty());
-        for namespace in named.chain([""]) {
-            let plan = self.plan_namespace(namespace);
-            let old = self.plans.insert(namespace.to_owned(), plan).unwrap_or_default();
-            let changed: Vec<ObjectKey> =
-                old.alone.symmetric_difference(&self.plans[namespace].alone).cloned().collect();
-            for key in changed {
-                self.assign_object(&key);
-            }
+    /// Plans what follows in a namespace, or what has none; who decides about a follower may be another one afterwards.
+    pub(super) fn plan_followers_in(&mut self, namespace: &str) {
+        let plan = self.plan_namespace(namespace);
+        let old = self.plans.insert(namespace.to_owned(), plan).unwrap_or_default();
+        let changed: Vec<ObjectKey> = old.alone.symmetric_difference(&self.plans[namespace].alone).cloned().collect();
+        for key in changed {
+            self.assign_object(&key);
+            self.arisen.extend(self.group_of(&key).map(str::to_owned));
         }
     }
 
@@ -155,7 +150,7 @@ impl<'a> Run<'a> {
     /// Returns whether pods of an older template may be in a cluster, or its copy is not as its source asks now.
     fn is_unsettled(&self, cluster: &str, schedule: &Schedule, facts: &Facts) -> bool {
         let state = copy_state::read_copy_state(schedule, cluster);
-        let is_ready = self.clusters.get(cluster).copied().unwrap_or_default();
+        let is_ready = self.clusters.get(cluster).is_some_and(|cluster| live::is_ready(cluster));
         let is_current = schedule.spec.source_ref.generation == facts.generation;
         let is_deleting = schedule.metadata.deletion_timestamp.is_some();
         !is_ready || !is_current || is_deleting || !state.applied || !state.available || live::has_old_pods(schedule)

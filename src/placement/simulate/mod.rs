@@ -5,15 +5,20 @@
 //! compares the result with what runs in the state of before. The same states always give the same [`Simulation`].
 
 mod bare;
+mod decide;
 mod describe;
 mod follow;
+mod machine;
 mod outcome;
+mod removals;
 mod rooms;
 mod run;
 mod state;
 mod turns;
 
-pub use outcome::{ClusterOutcome, CopyMove, Placement, RejectedRow, RoomAmount, Simulation, TargetOutcome, Unplaced};
+pub use outcome::{
+    ClusterOutcome, CopyMove, Placement, RejectedRow, Removals, RoomAmount, Simulation, TargetOutcome, Unplaced,
+};
 pub use rooms::picture_fleet;
 pub use state::{FleetState, SourceObject};
 
@@ -29,15 +34,16 @@ pub struct Asked {
     pub objects: BTreeSet<ObjectKey>,
     /// Policies that were added or edited.
     pub policies: BTreeSet<String>,
-    /// Clusters that are supposed to be lost for so long that policies with failover give them up.
-    pub lost: BTreeSet<String>,
     /// Whether the question is about everything.
     pub everything: bool,
 }
 
 /// Decides everything of a state, and compares it with what runs in the state of before.
 pub fn simulate(before: &FleetState, state: &FleetState, asked: &Asked) -> Simulation {
-    let mut run = Run::new(before, state, asked);
+    let mut run = Run::new(before, state);
     run.decide_everything();
     describe::describe_run(&run, before, asked)
 }
+
+#[cfg(test)]
+mod tests;

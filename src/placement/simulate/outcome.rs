@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::placement::moves::MoveCause;
+
 /// Outcome of a simulation. Amounts are thousandths of the unit of their resource: of a CPU, of a byte, of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,8 +20,22 @@ pub struct Simulation {
     pub unplaced: Vec<Unplaced>,
     /// Copies that move, are made elsewhere too, or go.
     pub moves: Vec<CopyMove>,
+    /// Copies that go without a move.
+    pub removals: Removals,
     /// Remarks.
     pub notes: Vec<String>,
+}
+
+/// Copies that go without a move that replaces them first, though neither their sources nor their cluster ask for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removals {
+    /// All copies of now, but for those of Namespaces and of what follows.
+    pub copies: usize,
+    /// Copies that go, by cluster.
+    pub by_cluster: BTreeMap<String, usize>,
+    /// Whether these are more than ten, and more than a tenth of all.
+    pub is_mass: bool,
 }
 
 /// One cluster, before and after.
@@ -130,6 +146,9 @@ pub struct CopyMove {
     pub to: BTreeSet<String>,
     /// Whether it only follows what uses it.
     pub follows: bool,
+    /// Why its group moves, if that moves step by step: the new copies serve before the old ones go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<MoveCause>,
 }
 
 impl Placement {

@@ -1,28 +1,20 @@
-//! One run: who decides about each object, and what is decided, each decision with its room promised before the next.
+//! One run over a state: who decides about each object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Asked;
 use super::follow::NamespacePlan;
 use super::outcome::RejectedRow;
 use super::rooms;
 use super::state::{FleetState, SourceObject, cluster_of};
-use super::turns::{Request, sort_in_turns};
-use crate::api::crd::schedule::{ScheduleShare, ScheduleSpec, SourceRef};
-use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus};
+use crate::api::{Cluster, Schedule, ScheduleGroup, ScheduleGroupStatus};
 use crate::placement::assignment::{Assignment, assign_to_decider};
-use crate::placement::copy::Share;
-use crate::placement::decide::{Current, Decision, DirectDecision, Group, Mode, decide_direct, decide_group};
-use crate::placement::explain;
+use crate::placement::decide::{Decision, DirectDecision};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::fleet::Fleet;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
+use crate::placement::moves::MoveCause;
 use crate::placement::names::GroupKey;
-use crate::placement::tenant::{Tenant, namespace_of, tenant_of};
-
-/// Most times that what follows is planned anew because something was decided.
-const ROUNDS: usize = 8;
 
 /// Labels by namespace.
 pub(super) type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
@@ -36,17 +28,18 @@ pub(super) struct Run<'a> {
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, Vec<(&'a str, &'a Schedule)>>,
     pub(super) groups: BTreeMap<&'a str, &'a ScheduleGroup>,
-    /// The clusters, with whether they are Ready.
-    pub(super) clusters: BTreeMap<&'a str, bool>,
+    pub(super) clusters: BTreeMap<&'a str, &'a Cluster>,
     pub(super) fleet: Fleet,
-    /// Clusters that policies with failover give up.
-    lost: BTreeSet<String>,
     /// Groups that ask for more than before.
-    grown: BTreeSet<String>,
+    pub(super) grown: BTreeSet<String>,
     pub(super) assignments: BTreeMap<ObjectKey, Assignment>,
     /// Objects by group.
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// Groups that have become due because of a plan of what follows.
+    pub(super) arisen: BTreeSet<String>,
     pub(super) decisions: BTreeMap<String, Decision>,
+    /// Causes of the groups that move by their record, or would if most clusters were not lost.
+    pub(super) causes: BTreeMap<String, MoveCause>,
     pub(super) direct: BTreeMap<ObjectKey, DirectDecision>,
     pub(super) plans: BTreeMap<String, NamespacePlan>,
     /// Decisions in words, and the clusters that do not take a group, as both were when it was decided.
@@ -57,9 +50,8 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Begins a run; what grew since the state of before asks for room.
-    pub(super) fn new(before: &FleetState, state: &'a FleetState, asked: &Asked) -> Self {
+    pub(super) fn new(before: &FleetState, state: &'a FleetState) -> Self {
         let mut run = Self::read_state(state);
-        run.lost.clone_from(&asked.lost);
         let old = Run::read_state(before);
         run.grown = run.find_grown(&old);
         run
@@ -67,7 +59,8 @@ impl<'a> Run<'a> {
 
     fn read_state(state: &'a FleetState) -> Self {
         let objects: BTreeMap<_, _> = state.objects.iter().map(|object| (&object.facts.key, object)).collect();
-        let policies = state.policies.iter().filter_map(|policy| Policy::from_schedule_policy(policy).ok()).collect();
+        let deciding = state.policies.iter().filter(|policy| policy.metadata.deletion_timestamp.is_none());
+        let policies = deciding.filter_map(|policy| Policy::from_schedule_policy(policy).ok()).collect();
         let policies = Policies::new(policies)
             .with_direct_placement_denied(state.denies_direct)
             .with_own_namespace(state.own_namespace.clone());
@@ -79,8 +72,7 @@ impl<'a> Run<'a> {
             copies.entry(key).or_default().push((cluster_of(schedule), schedule));
         }
         let clusters = &state.clusters;
-        let clusters =
-            clusters.iter().map(|one| (one.metadata.name.as_deref().unwrap_or_default(), live::is_ready(one)));
+        let clusters = clusters.iter().map(|one| (one.metadata.name.as_deref().unwrap_or_default(), one));
         let mut run = Self {
             state,
             objects,
@@ -90,11 +82,12 @@ impl<'a> Run<'a> {
             groups: state.groups.iter().filter_map(|group| Some((group.metadata.name.as_deref()?, group))).collect(),
             clusters: clusters.collect(),
             fleet: rooms::build_fleet(state),
-            lost: BTreeSet::new(),
             grown: BTreeSet::new(),
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
+            arisen: BTreeSet::new(),
             decisions: BTreeMap::new(),
+            causes: BTreeMap::new(),
             direct: BTreeMap::new(),
             plans: BTreeMap::new(),
             words: BTreeMap::new(),
@@ -135,7 +128,7 @@ impl<'a> Run<'a> {
         grown
     }
 
-    fn group_of(&self, key: &ObjectKey) -> Option<&str> {
+    pub(super) fn group_of(&self, key: &ObjectKey) -> Option<&str> {
         match self.assignments.get(key) {
             Some(Assignment::Group(group)) => Some(group),
             _ => None,
@@ -197,45 +190,6 @@ impl<'a> Run<'a> {
         self.assignments.insert(key.clone(), new);
     }
 
-    /// Decides everything, in rounds: what was decided places what follows, and what nothing uses is decided alone.
-    pub(super) fn decide_everything(&mut self) {
-        for _ in 0..ROUNDS {
-            let groups = self.members.keys().filter(|name| !self.decisions.contains_key(*name)).cloned();
-            let direct = self
-                .assignments
-                .iter()
-                .filter(|(key, one)| **one == Assignment::Direct && !self.direct.contains_key(*key));
-            let direct = direct.map(|(key, _)| Request::Object(key.clone()));
-            let due: BTreeSet<Request> = groups.map(Request::Group).chain(direct).collect();
-            if due.is_empty() && !self.plans.is_empty() {
-                return;
-            }
-            for request in sort_in_turns(due, |request| self.find_turn(request)) {
-                match request {
-                    Request::Group(name) => self.decide_group(&name),
-                    Request::Object(key) => self.decide_direct(&key),
-                }
-            }
-            self.plan_followers_everywhere();
-        }
-    }
-
-    fn find_turn(&self, request: &Request) -> (Tenant, Option<i64>) {
-        match request {
-            Request::Object(key) => (tenant_of(key), None),
-            Request::Group(name) => {
-                let members = &self.members[name];
-                let namespaces: BTreeSet<&str> = members.iter().map(namespace_of).collect();
-                let tenant = match members.first() {
-                    Some(first) if namespaces.len() == 1 => tenant_of(first),
-                    _ => Tenant::AcrossNamespaces,
-                };
-                let created = members.iter().filter_map(|key| self.facts(key)?.created);
-                (tenant, Some(created.map(|time| time.as_second()).min().unwrap_or(i64::MAX)))
-            }
-        }
-    }
-
     /// Returns the policy that decides about a group.
     pub(super) fn policy_of(&self, group: &str) -> Option<&Policy> {
         let first = self.members.get(group)?.first()?;
@@ -245,102 +199,19 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Returns what is recorded of a group, or of the one over all namespaces that it takes over from.
     pub(super) fn recorded_status(&self, group: &str) -> Option<&'a ScheduleGroupStatus> {
-        self.groups.get(group).and_then(|group| group.status.as_ref())
+        let known = self.groups.get(group).copied().or_else(|| self.find_predecessor(group));
+        known.and_then(|group| group.status.as_ref())
     }
 
-    /// Makes a group with the autoscalers and claims that are not in it and that its members have.
-    pub(super) fn build_group(&self, name: &str, policy: &Policy) -> Group<'a> {
-        let members = &self.members[name];
-        let facts: Vec<&'a Facts> = members.iter().filter_map(|key| self.facts(key)).collect();
-        let namespaces: BTreeSet<&str> = members.iter().map(ObjectKey::namespace).collect();
-        let firsts = namespaces.iter().map(|name| ObjectKey::new("autoscaling", "HorizontalPodAutoscaler", name, ""));
-        let scalers = firsts.flat_map(|first| {
-            let all = self.objects.range::<ObjectKey, _>(&first..);
-            let there = all.take_while(|(key, _)| key.as_str().starts_with(first.as_str()));
-            there.map(|(key, object)| (*key, *object)).collect::<Vec<_>>()
-        });
-        let scalers = scalers.filter(|(key, _)| !members.contains(*key) && self.is_placed(key));
-        let claims: BTreeSet<ObjectKey> = facts.iter().flat_map(|facts| facts.mounted_claims()).collect();
-        let claims = claims.iter().filter(|key| !members.contains(*key)).filter_map(|key| self.facts(key));
-        let followers: Vec<&'a Facts> = scalers.map(|(_, one)| &one.facts).chain(claims).collect();
-        Group::with_followers(name, policy, facts, followers)
+    fn find_predecessor(&self, group: &str) -> Option<&'a ScheduleGroup> {
+        let facts = self.facts(self.members.get(group)?.first()?)?;
+        let Match::Policy { policy, .. } = self.match_object(facts) else { return None };
+        let before = GroupKey::new(facts, policy).across_namespaces()?;
+        let printed = before.to_spec_key();
+        let is_it = |group: &&ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;
+        let names = before.group_names(&policy.name);
+        names.iter().find_map(|name| self.groups.get(name.as_str()).copied().filter(|group| is_it(group)))
     }
-
-    /// Returns whether anything places an object.
-    fn is_placed(&self, key: &ObjectKey) -> bool {
-        match self.assignments.get(key) {
-            Some(Assignment::Direct | Assignment::Group(_) | Assignment::Left(_)) => true,
-            Some(Assignment::Follows) => {
-                let is_matched = |facts| matches!(self.match_object(facts), Match::Policy { .. });
-                self.copies.contains_key(key) || self.facts(key).is_some_and(is_matched)
-            }
-            _ => false,
-        }
-    }
-
-    /// Returns where a group is.
-    fn current_placement(&self, name: &str, policy: &Policy, group: &Group<'_>) -> Current {
-        let members = self.members[name].iter().filter_map(|key| self.facts(key));
-        let copies = members.flat_map(|facts| self.copies_of(&facts.key).map(move |(at, copy)| (at, copy, facts)));
-        let mut current = live::current_placement(copies, self.recorded_status(name), policy, group.is_held());
-        current.is_settled = !self.grown.contains(name);
-        current.only = self.only_of(name);
-        let is_lost = current.targets.iter().any(|target| self.lost.contains(&target.cluster));
-        if is_lost && policy.spec.failover.is_some() {
-            current.mode = Mode::Failover;
-        }
-        current
-    }
-
-    fn decide_group(&mut self, name: &str) {
-        self.plan_namespaces_first(name);
-        let Some(policy) = self.policy_of(name).cloned() else { return };
-        let group = self.build_group(name, &policy);
-        let current = self.current_placement(name, &policy, &group);
-        let decision = decide_group(&policy, &group, &self.fleet, &current);
-        if !decision.suspended {
-            self.fleet.reserve_decision(&group, &decision, &current);
-        }
-        let rows = explain::rejection_rows(&policy, &self.fleet, &decision).into_iter();
-        let rows = rows.map(|row| RejectedRow { clusters: row.clusters, reason: row.reason, detail: row.detail });
-        let words = explain::format_decision(&policy, &group, &self.fleet, &decision);
-        self.words.insert(name.to_owned(), (words, rows.collect()));
-        self.decisions.insert(name.to_owned(), decision);
-    }
-
-    fn decide_direct(&mut self, key: &ObjectKey) {
-        let Some(facts) = self.facts(key) else { return };
-        let Match::Annotation { direct, .. } = self.match_object(facts) else { return };
-        let shares = self.copies_of(key).filter_map(|(at, schedule)| {
-            let written = schedule.spec.share.as_ref()?;
-            Some((at.to_owned(), written.completions.or(written.replicas)?))
-        });
-        let decision = decide_direct(facts, &direct, &self.fleet, &shares.collect());
-        for target in &decision.targets {
-            if self.copies_of(key).any(|(at, _)| at == target.cluster) {
-                continue;
-            }
-            let copy = plan_schedule(target.share);
-            if let (Some(promise), Some(cluster)) =
-                (live::copy_reservation(&copy, facts), self.fleet.get(&target.cluster))
-            {
-                let mut promises = cluster.room.reservations().to_vec();
-                promises.push(promise);
-                self.fleet.set_promises(&target.cluster, promises);
-            }
-        }
-        self.direct.insert(key.clone(), decision);
-    }
-}
-
-/// Returns the Schedule that an object placed by annotation gets, as far as it takes room.
-fn plan_schedule(share: Option<Share>) -> Schedule {
-    let (replicas, completions) = match share {
-        None => (None, None),
-        Some(Share::Replicas(replicas)) => (Some(replicas), None),
-        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
-    };
-    let share = share.map(|_| ScheduleShare { domain: String::new(), replicas, completions });
-    Schedule::new("", ScheduleSpec { source_ref: SourceRef::default(), share, ..ScheduleSpec::default() })
 }

@@ -9,8 +9,10 @@ use serde_json::Value;
 use crate::api::crd::cluster::{conditions, reasons};
 use crate::api::crd::condition::{Condition, set_condition};
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER, cluster_namespace, cluster_of_namespace};
+use crate::api::mass_loss::is_mass_loss;
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, FactsError, ObjectKey, Relations, Workload};
+use crate::placement::live;
 
 /// The state of a control plane that decisions depend on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +24,9 @@ pub struct FleetState {
     /// Namespace of the service, of which nothing is placed.
     #[serde(default)]
     pub own_namespace: Option<String>,
+    /// Most clusters were lost at once, so nothing moves.
+    #[serde(default)]
+    pub frozen: bool,
     /// Kinds that are placed beside those of the table, as `GROUP/VERSION/Kind`, each with whether it has a namespace.
     #[serde(default)]
     pub added_kinds: Vec<(String, bool)>,
@@ -148,6 +153,12 @@ impl FleetState {
             let lost = Condition::new(conditions::READY, false, reasons::HEARTBEAT_LOST, "", Timestamp::UNIX_EPOCH);
             set_condition(&mut cluster.status.get_or_insert_default().conditions, lost);
         }
+    }
+
+    /// Lets nothing move if so many clusters that are lost at once are too many to be believed.
+    pub fn freeze_by_losses(&mut self, lost: usize) {
+        let ready = self.clusters.iter().filter(|cluster| live::is_ready(cluster)).count();
+        self.frozen |= is_mass_loss(lost, ready);
     }
 
     /// Removes a cluster with all that is in it.

@@ -9,11 +9,10 @@ use tokio::time::Instant;
 use crate::api::Cluster;
 use crate::api::crd::cluster::conditions;
 use crate::api::crd::condition::find_condition;
+use crate::api::mass_loss::is_mass_loss;
 
 /// Losses within this time belong together.
 const WINDOW: Duration = Duration::from_secs(40);
-/// Smallest number of losses that count as a mass.
-const AT_LEAST: usize = 3;
 
 /// Clusters that are registered and Ready for less than this count neither as lost nor as ready: whoever has an init token
 /// registers as many as it likes, and their silence must not freeze the others.
@@ -65,8 +64,7 @@ impl MassLoss {
         if !self.active {
             self.lost.retain(|_, at| now.duration_since(*at) < WINDOW);
         }
-        let lost = self.lost.len();
-        let active = lost >= AT_LEAST && lost > ready;
+        let active = is_mass_loss(self.lost.len(), ready);
         let changed = active != self.active;
         self.active = active;
         changed.then_some(active)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::tenant::Tenant;
 use super::turns::{Slots, Turns};
+use crate::placement::tenant::Tenant;
 
 /// Events of one payer in a burst, and after it in a second.
 const BURST: f64 = 200.0;

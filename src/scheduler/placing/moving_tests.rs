@@ -19,7 +19,6 @@ use super::plan::Plan;
 use super::queue::{Cause, ReconcileRequest};
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
-use super::tenant::Tenant;
 use super::write::{Write, Written};
 use super::writer::WriteOutcome;
 use super::{Done, Placing};
@@ -31,6 +30,7 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::test_api;
 use crate::placement::facts::ObjectKey;
 use crate::placement::moves::{MovePhase, MoveRecord};
+use crate::placement::tenant::Tenant;
 use crate::scheduler::index::Index;
 use crate::scheduler::server_clock::ServerClock;
 

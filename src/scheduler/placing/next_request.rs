@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use super::place::referenced_key;
 use super::queue::{Rank, ReconcileRequest, Taken};
 use super::store::Store;
-use super::tenant::{Tenant, namespace_of, tenant_of};
 use crate::placement::facts::ObjectKey;
+use crate::placement::tenant::{Tenant, namespace_of, tenant_of};
 
 impl Store {
     /// Takes the request whose turn it is; among the groups of a tenant that with the oldest member.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::tenant::Tenant;
 use super::turns::{Slots, Turns};
 use crate::placement::facts::ObjectKey;
+use crate::placement::tenant::Tenant;
 
 /// Requests whose writes are under way at a time.
 const REQUESTS: usize = 64;

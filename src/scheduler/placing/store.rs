@@ -14,7 +14,7 @@ use super::queue::{Cause, Queue, ReconcileRequest};
 use super::refusals::Refusals;
 use super::source::Source;
 use super::sources::count_watches;
-use super::stuck::StuckCopies;
+use super::stuck_groups::StuckCopies;
 use super::tally::Tally;
 use super::write::{TargetMark, Write};
 use crate::api::labels::cluster_namespace;

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use super::decide::Clusters;
 use super::place::{Place, cluster_of};
 use super::store::Store;
-use super::stuck::Stuck;
 use crate::placement::facts::ObjectKey;
+use crate::placement::stuck::{Stuck, count_bound_pods, is_stuck_for_long};
 
-/// Seconds for which pods find no node before their group leaves, and the same where nodes are added by need.
-const PATIENCE_SECONDS: i64 = 120;
-const AUTOSCALED_PATIENCE_SECONDS: i64 = 600;
+/// The copies that do not run, each with whether its group was asked to leave.
+pub(super) type StuckCopies = BTreeMap<Place, (Stuck, bool)>;
 
 impl Store {
     /// Records what the report of a copy says of it.
@@ -52,48 +51,21 @@ impl Store {
 }
 
 impl Clusters {
-    /// Returns whether a copy has not run for so long that its group leaves. A cluster that has grown since gets its time
-    /// again; of one that is not Ready nothing is known.
+    /// Returns whether a copy has not run for so long that its group leaves.
     pub(super) fn is_stuck_for_long(&self, cluster: &str, stuck: Stuck, now: i64) -> bool {
-        let Some(known) = self.fleet.get(cluster).filter(|known| known.ready) else { return false };
-        let Stuck::Unschedulable { since, .. } = stuck else { return true };
-        let patience = if known.autoscaled { AUTOSCALED_PATIENCE_SECONDS } else { PATIENCE_SECONDS };
-        let since = self.grown_at.get(cluster).map_or(since, |grown| since.max(*grown));
-        now.saturating_sub(since) >= patience
-    }
-
-    /// Returns the first object, of those that do not run once, that has not run in a cluster for long, and why. A group
-    /// that leaves for it has reason to as long as one does not run.
-    pub(super) fn find_stuck_member<'k>(
-        &self,
-        store: &Store,
-        members: impl Iterator<Item = &'k ObjectKey>,
-        cluster: &str,
-        (leaves, now): (bool, i64),
-    ) -> Option<(&'k ObjectKey, Stuck)> {
-        let repeats = |key: &&ObjectKey| store.source_facts(key).is_some_and(|facts| !facts.workload.runs_once());
-        let stuck = members.filter(repeats).filter_map(|key| Some((key, store.find_stuck_copy(key, cluster)?)));
-        stuck.into_iter().find(|(_, stuck)| leaves || self.is_stuck_for_long(cluster, *stuck, now))
+        let grown_at = self.grown_at.get(cluster).copied();
+        self.fleet.get(cluster).is_some_and(|known| is_stuck_for_long(known, stuck, grown_at, now))
     }
 
     /// Returns the pods that have a node, by cluster and object, where others of the copy have found none for long.
     pub(super) fn bound_pods<'k>(
         &self,
-        store: &Store,
+        store: &'k Store,
         members: impl Iterator<Item = &'k ObjectKey>,
         now: i64,
     ) -> BTreeMap<String, BTreeMap<ObjectKey, i64>> {
-        let mut bound: BTreeMap<String, BTreeMap<ObjectKey, i64>> = BTreeMap::new();
-        for key in members {
-            for (at, schedule) in store.copies_of(key) {
-                let cluster = cluster_of(at);
-                let Some((stuck @ Stuck::Unschedulable { .. }, _)) = store.stuck.get(at) else { continue };
-                let counts = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
-                if let Some(counts) = counts.filter(|_| self.is_stuck_for_long(cluster, *stuck, now)) {
-                    bound.entry(cluster.to_owned()).or_default().insert(key.clone(), counts.bound.max(0));
-                }
-            }
-        }
-        bound
+        let copies =
+            members.flat_map(|key| store.copies_of(key).map(move |(at, schedule)| (cluster_of(at), key, schedule)));
+        count_bound_pods(copies, |cluster, stuck| self.is_stuck_for_long(cluster, stuck, now))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::tenant::Tenant;
+use crate::placement::tenant::Tenant;
 
 /// Order in which tenants that wait are served: who was served last comes last.
 #[derive(Debug)]

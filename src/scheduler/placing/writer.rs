@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::event_queue::EventQueue;
 use super::refusals::{self, Refusal};
-use super::tenant::Tenant;
 use super::turns::Permits;
 use super::write::{Address, Stages, TargetMark, Write, Written};
 use crate::api::crd::policy::SchedulePolicyStatus;
@@ -26,6 +25,7 @@ use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::daemon::metrics::Metrics;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
+use crate::placement::tenant::Tenant;
 use crate::scheduler::events::{NewEvent, publish_event};
 
 /// Requests under way at a time, of all plans together.

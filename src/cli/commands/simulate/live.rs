@@ -1,12 +1,15 @@
 //! The state of a live control plane, as far as decisions depend on it.
 
 use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 
+use crate::api::mass_loss::{self, MassLossRecord};
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::cli::args::global::Global;
 use crate::cli::commands::why::fleet::{list_lenient, list_objects, read_scheduler_facts};
-use crate::cli::connect::{connect_to_control_plane, list_failed};
+use crate::cli::connect::{connect_to_control_plane, list_failed, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::placement::simulate::{FleetState, SourceObject};
@@ -50,6 +53,7 @@ pub(in crate::cli) async fn read_live_state(ui: &Ui, global: &Global) -> Result<
     Ok(FleetState {
         denies_direct: said.denies_direct,
         own_namespace: said.namespace,
+        frozen: is_frozen(&client).await?,
         added_kinds: list_added_kinds(&said.kinds),
         clusters,
         reports,
@@ -58,6 +62,17 @@ pub(in crate::cli) async fn read_live_state(ui: &Ui, global: &Global) -> Result<
         schedules,
         objects,
     })
+}
+
+/// Returns whether most clusters were lost at once, as the scheduler has recorded it; a user who may not read it sees a fleet
+/// that moves.
+async fn is_frozen(client: &Client) -> Result<bool, CliError> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), mass_loss::NAMESPACE);
+    match maps.get_opt(mass_loss::NAME).await {
+        Ok(map) => Ok(map.and_then(|map| MassLossRecord::from_text(map.data?.get(mass_loss::KEY)?)).is_some()),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
+        Err(error) => Err(request_failed("cannot read whether most clusters are lost", &error)),
+    }
 }
 
 fn list_added_kinds(kinds: &Kinds) -> Vec<(String, bool)> {

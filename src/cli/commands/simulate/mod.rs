@@ -5,9 +5,11 @@ pub(in crate::cli) mod live;
 mod recording;
 mod report;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use k8s_openapi::jiff::Timestamp;
 
 use crate::api::placeable::Kinds;
 use crate::api::util::text::visible_cell;
@@ -90,7 +92,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &SimulateArgs) -> Result
         Some(file) => recording::read_recording(file)?,
         None => {
             let mut live = live::read_live_state(ui, global).await?;
-            live.strip();
+            live.strip_at(Timestamp::now().as_second());
             live
         }
     };
@@ -134,8 +136,8 @@ fn suppose(
     }
     for name in &args.cluster_down {
         state.mark_cluster_lost(name);
-        asked.lost.insert(name.clone());
     }
+    state.freeze_by_losses(args.cluster_down.iter().collect::<BTreeSet<_>>().len());
     args.without_cluster.iter().for_each(|name| state.remove_cluster(name));
     if !args.files.is_empty() {
         let given = files::read_given(&args.files, kinds, namespace)?;

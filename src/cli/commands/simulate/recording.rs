@@ -93,7 +93,7 @@ pub(super) fn read_recording(path: &Path) -> Result<FleetState, CliError> {
     }
     let recording: Recording<FleetState> = serde_json::from_slice(&bytes).map_err(|error| not_one(&error))?;
     let mut state = recording.fleet;
-    state.strip();
+    state.strip_again();
     Ok(state)
 }
 

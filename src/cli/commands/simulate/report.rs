@@ -7,7 +7,8 @@ use crate::api::first_of::first_of;
 use crate::api::util::text::visible_line;
 use crate::cli::output::table::{Columns, table_row};
 use crate::placement::explain::format_amount;
-use crate::placement::simulate::{ClusterOutcome, Placement, Simulation, TargetOutcome};
+use crate::placement::proposal::cause_text;
+use crate::placement::simulate::{ClusterOutcome, Placement, RejectedRow, Simulation, TargetOutcome};
 
 /// Most names in a cell.
 const NAMED: usize = 5;
@@ -26,7 +27,7 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
     let without = without.into_iter().filter(|one| is_wide || one.asked || !one.before.is_empty());
     let rows = without.flat_map(|one| {
         let title = one.format_title();
-        let row = move |row: &crate::placement::simulate::RejectedRow| {
+        let row = move |row: &RejectedRow| {
             table_row([&title, &first_of(row.clusters.clone(), NAMED, ", "), &row.reason, &row.detail])
         };
         one.rejected.iter().map(row).collect::<Vec<_>>()
@@ -35,8 +36,11 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
     let unplaced = outcome.unplaced.iter().map(|one| table_row([&one.object, &one.why]));
     push_table(&mut text, "Not placed by anything:", ["OBJECT", "WHY"], unplaced, most);
     let moves = outcome.moves.iter().filter(|one| is_wide || !one.follows);
-    let moves = moves.map(|one| table_row([&one.object, &format_names(&one.from), &format_names(&one.to)]));
-    push_table(&mut text, "Copies that change their clusters:", ["OBJECT", "LEAVE", "GET"], moves, most);
+    let moves = moves.map(|one| {
+        let cause = one.cause.map_or_else(|| "-".to_owned(), cause_text);
+        table_row([&one.object, &format_names(&one.from), &format_names(&one.to), &cause])
+    });
+    push_table(&mut text, "Copies that change their clusters:", ["OBJECT", "LEAVE", "GET", "CAUSE"], moves, most);
     let is_shown = |one: &&ClusterOutcome| {
         is_wide || one.state == "Removed" || one.before != one.after || one.groups_before != one.groups
     };

@@ -27,9 +27,9 @@ use super::store::{Assignment, Store};
 use super::write::TargetMark;
 use crate::api::ScheduleGroupStatus;
 use crate::api::crd::group::ClusterRow;
-use crate::placement::facts::{ObjectKey, Workload};
-use crate::placement::follow::is_follower;
-use crate::placement::moves::{ClusterAmounts, MoveCause, MovePhase, MoveRecord};
+use crate::placement::facts::ObjectKey;
+use crate::placement::moves::{MovePhase, MoveRecord};
+use crate::placement::proposal as proposal_rules;
 
 /// Record of a group as it has to be, and what is said of its move: reason and message of the condition `Moving`.
 pub(super) struct Recorded {
@@ -60,16 +60,9 @@ impl Recorded {
     }
 }
 
-/// Returns the record of a group; where none was made, the one cluster where it was decided to be.
+/// Returns the record of a group.
 pub(super) fn read_record(store: &Store, name: &str) -> MoveRecord {
-    let Some(status) = store.groups.get(name).and_then(|group| group.status.as_ref()) else {
-        return MoveRecord::default();
-    };
-    let mut record = status.record.clone();
-    if let ([one], true, None) = (&status.target_clusters[..], record.target.is_empty(), &record.running) {
-        record.target = ClusterAmounts::from([(one.clone(), 1)]);
-    }
-    record
+    proposal_rules::read_record(store.groups.get(name).and_then(|group| group.status.as_ref()))
 }
 
 /// Returns the members of a group that are moved: those about which its policy decides, or all that were left by it.
@@ -89,32 +82,15 @@ pub(super) fn is_recorded(store: &Store, name: &str) -> bool {
         Some(policy) => policy.spec.spread_constraints.is_none(),
         None => status.is_some_and(|status| !status.record.target.is_empty()),
     };
-    let runs_on = |key: &&ObjectKey| {
-        let is_over_once = store
-            .source_facts(key)
-            .is_some_and(|facts| facts.workload.runs_once() || matches!(facts.workload, Workload::CronJob { .. }));
+    let moves_by_record = |key: &&ObjectKey| {
         let is_held = running.is_none_or(|running| !running.consent) && store.is_held_by_volumes(key);
-        // An agent of an earlier version says nothing of epochs, so no move would end.
-        let is_silent = store
-            .copies_of(key)
-            .filter_map(|(_, schedule)| schedule.status.as_ref())
-            .any(|status| status.observed_hash.is_some() && status.epoch.is_none());
-        !is_over_once && !is_held && !is_silent && !is_follower(key)
+        let copies = store.copies_of(key).map(|(_, schedule)| schedule);
+        store.source_facts(key).is_some_and(|facts| proposal_rules::moves_by_record(facts, is_held, copies))
     };
-    is_covered && !members.is_empty() && members.iter().all(runs_on)
-}
-
-/// Returns the name of a cause as its record holds it.
-fn cause_text(cause: MoveCause) -> String {
-    serde_json::to_value(cause).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default()
+    is_covered && !members.is_empty() && members.iter().all(moves_by_record)
 }
 
 /// Returns a time of the control plane's clock in words.
 fn time_text(seconds: i64) -> String {
     Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
-}
-
-/// Returns the names of the clusters of a side.
-fn side_text(side: &ClusterAmounts) -> String {
-    side.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }

@@ -9,12 +9,13 @@ use super::exclusions::plan_exclusions;
 use super::memory::Moves;
 use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
-use super::{Recorded, cause_text, read_record, side_text, time_text};
+use super::{Recorded, read_record, time_text};
 use crate::placement::decide::Target;
 use crate::placement::facts::ObjectKey;
 use crate::placement::moves::{
     MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
+use crate::placement::proposal::{cause_text, format_frozen, side_text};
 use crate::scheduler::placing::decide::{Clusters, Decided};
 use crate::scheduler::placing::deletions;
 use crate::scheduler::placing::events::event_about;
@@ -169,10 +170,7 @@ impl<'a> Work<'a> {
     fn context(&self, record: &'a MoveRecord) -> GroupContext<'a> {
         let moving = self.survey(record).describe(record, self.seen);
         let waits = waiting_move(self.store, self.name, record, self.seen).filter(|_| self.seen.frozen);
-        let frozen = waits.map(|waits| {
-            let (from, cause) = (side_text(&record.target), cause_text(waits.cause));
-            format!("Stays on {from}: it would move ({cause}), but most clusters were lost at once; nothing moves until they are back")
-        });
+        let frozen = waits.map(|waits| format_frozen(&record.target, waits.cause));
         let recorded = Some(Recorded { record: record.clone(), moving, frozen });
         GroupContext { recorded, ..GroupContext::new(self.store, self.name, self.decided, self.wall) }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::memory::Moves;
-use super::{cause_text, moved_members, side_text, time_text};
+use super::{moved_members, time_text};
 use crate::api::crd::cluster::conditions;
 use crate::api::crd::condition::find_condition;
 use crate::api::first_of::first_of;
@@ -14,6 +14,7 @@ use crate::placement::matching::Policy;
 use crate::placement::moves::{
     Move, MovePhase, MoveRecord, Seen, SeenCluster, SeenDecision, SeenPolicy, SeenReport, SeenSchedule, SeenSource,
 };
+use crate::placement::proposal::{cause_text, side_text};
 use crate::scheduler::placing::decide::Clusters;
 use crate::scheduler::placing::faults::CopyFaults;
 use crate::scheduler::placing::group_plan::Scaled;

@@ -1,0 +1,243 @@
+//! The decisions of a run, each with its room promised before the next.
+
+use std::collections::BTreeSet;
+
+use super::machine::NOW;
+use super::outcome::RejectedRow;
+use super::run::Run;
+use super::turns::{Request, Turn, TurnQueue};
+use crate::api::Schedule;
+use crate::api::crd::schedule::{ScheduleShare, ScheduleSpec, SourceRef};
+use crate::placement::assignment::Assignment;
+use crate::placement::copy::Share;
+use crate::placement::decide::{Current, Decision, Group, decide_direct, decide_group};
+use crate::placement::explain;
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
+use crate::placement::matching::{Match, Policy};
+use crate::placement::names::GroupKey;
+use crate::placement::stuck::{Stuck, count_bound_pods, is_stuck_for_long};
+use crate::placement::tenant::{Tenant, namespace_of, tenant_of};
+
+/// Most times that what follows is planned anew because something was decided.
+const ROUNDS: usize = 8;
+
+impl<'a> Run<'a> {
+    /// Decides everything, in rounds: what was decided places what follows, and what nothing uses is decided alone.
+    pub(super) fn decide_everything(&mut self) {
+        let direct = self.assignments.iter().filter(|(_, one)| **one == Assignment::Direct);
+        let direct = direct.map(|(key, _)| Request::Object(key.clone()));
+        let groups = self.members.keys().cloned().map(Request::Group);
+        let mut due: BTreeSet<Request> = groups.chain(direct).collect();
+        let namespaces: BTreeSet<&str> = self.objects.keys().map(|key| key.namespace()).collect();
+        let namespaces = namespaces.into_iter().filter(|name| !name.is_empty()).chain([""]);
+        let namespaces: Vec<Request> = namespaces.map(|name| Request::Follow(name.to_owned())).collect();
+        for round in 0..ROUNDS {
+            let mut queue = TurnQueue::default();
+            let follow = namespaces.iter().filter(|_| round > 0).cloned();
+            for request in due.into_iter().chain(follow) {
+                let turn = self.find_turn(&request);
+                queue.push_request(request, turn);
+            }
+            let before = self.decisions.len();
+            due = self.take_turns(queue);
+            if round > 0 && due.is_empty() && self.decisions.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Plans what is due, and what becomes due because of it; returns the groups that wait for further members.
+    fn take_turns(&mut self, mut queue: TurnQueue) -> BTreeSet<Request> {
+        let mut later = BTreeSet::new();
+        while let Some(request) = queue.take_request() {
+            match &request {
+                Request::Group(name) if self.decisions.contains_key(name) => {}
+                Request::Group(name) => self.decide_group(name),
+                Request::Object(key) => self.decide_direct(key),
+                Request::Follow(namespace) => self.plan_followers_in(namespace),
+            }
+            for name in std::mem::take(&mut self.arisen) {
+                let waits = self.waits_for_members(&name);
+                let request = Request::Group(name);
+                if waits {
+                    later.insert(request);
+                } else if self.is_due(&request) {
+                    let turn = self.find_turn(&request);
+                    queue.push_request(request, turn);
+                }
+            }
+        }
+        later.retain(|request| self.is_due(request));
+        later
+    }
+
+    fn is_due(&self, request: &Request) -> bool {
+        matches!(request, Request::Group(name) if self.members.contains_key(name) && !self.decisions.contains_key(name))
+    }
+
+    /// Returns whether more members of a group may come: it has some, or its policy groups by label.
+    fn waits_for_members(&self, name: &str) -> bool {
+        let Some(members) = self.members.get(name) else { return false };
+        let facts = members.first().and_then(|key| self.facts(key));
+        let policy = self.policy_of(name);
+        let is_of_one =
+            facts.zip(policy).is_some_and(|(facts, policy)| GroupKey::new(facts, policy).is_of_one_object());
+        members.len() > 1 || !is_of_one
+    }
+
+    fn find_turn(&self, request: &Request) -> Turn {
+        match request {
+            Request::Object(key) => (tenant_of(key), None),
+            Request::Follow(namespace) if namespace.is_empty() => (Tenant::ClusterScoped, None),
+            Request::Follow(namespace) => (Tenant::Namespace(namespace.clone()), None),
+            Request::Group(name) => {
+                let members = &self.members[name];
+                let namespaces: BTreeSet<&str> = members.iter().map(namespace_of).collect();
+                let tenant = match members.first() {
+                    Some(first) if namespaces.len() == 1 => tenant_of(first),
+                    _ => Tenant::AcrossNamespaces,
+                };
+                let created = members.iter().filter_map(|key| self.facts(key)?.created);
+                (tenant, Some(created.map(|time| time.as_second()).min().unwrap_or(i64::MAX)))
+            }
+        }
+    }
+
+    /// Makes a group with the autoscalers and claims that are not in it and that its members have.
+    pub(super) fn build_group(&self, name: &str, policy: &Policy) -> Group<'a> {
+        let members = &self.members[name];
+        let facts: Vec<&'a Facts> = members.iter().filter_map(|key| self.facts(key)).collect();
+        let namespaces: BTreeSet<&str> = members.iter().map(ObjectKey::namespace).collect();
+        let firsts = namespaces.iter().map(|name| ObjectKey::new("autoscaling", "HorizontalPodAutoscaler", name, ""));
+        let scalers = firsts.flat_map(|first| {
+            let all = self.objects.range::<ObjectKey, _>(&first..);
+            let there = all.take_while(|(key, _)| key.as_str().starts_with(first.as_str()));
+            there.map(|(key, object)| (*key, *object)).collect::<Vec<_>>()
+        });
+        let scalers = scalers.filter(|(key, _)| !members.contains(*key) && self.is_placed(key));
+        let claims: BTreeSet<ObjectKey> = facts.iter().flat_map(|facts| facts.mounted_claims()).collect();
+        let claims = claims.iter().filter(|key| !members.contains(*key)).filter_map(|key| self.facts(key));
+        let followers: Vec<&'a Facts> = scalers.map(|(_, one)| &one.facts).chain(claims).collect();
+        Group::with_followers(name, policy, facts, followers)
+    }
+
+    /// Returns whether anything places an object.
+    fn is_placed(&self, key: &ObjectKey) -> bool {
+        match self.assignments.get(key) {
+            Some(Assignment::Direct | Assignment::Group(_) | Assignment::Left(_)) => true,
+            Some(Assignment::Follows) => {
+                let is_matched = |facts| matches!(self.match_object(facts), Match::Policy { .. });
+                self.copies.contains_key(key) || self.facts(key).is_some_and(is_matched)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns where a group is; `is_held` if its volumes keep it there.
+    fn current_placement(&self, name: &str, policy: &Policy, is_held: bool) -> Current {
+        let members = || self.members[name].iter().filter_map(|key| self.facts(key));
+        let copies = members().flat_map(|facts| self.copies_of(&facts.key).map(move |(at, copy)| (at, copy, facts)));
+        let mut current = live::current_placement(copies, self.recorded_status(name), policy, is_held);
+        current.is_settled = !self.grown.contains(name);
+        current.only = self.only_of(name);
+        if policy.spec.spread_constraints.is_some() {
+            let copies =
+                members().flat_map(|facts| self.copies_of(&facts.key).map(move |(at, copy)| (at, &facts.key, copy)));
+            current.bound = count_bound_pods(copies, |cluster, stuck| self.is_stuck(cluster, stuck));
+        }
+        current
+    }
+
+    pub(super) fn is_stuck(&self, cluster: &str, stuck: Stuck) -> bool {
+        self.fleet.get(cluster).is_some_and(|known| is_stuck_for_long(known, stuck, None, NOW))
+    }
+
+    fn decide_group(&mut self, name: &str) {
+        self.regroup_promises(name);
+        self.plan_namespaces_first(name);
+        let Some(policy) = self.policy_of(name).cloned() else { return };
+        let group = self.build_group(name, &policy);
+        if !self.has_record(name, &policy) {
+            let current = self.current_placement(name, &policy, group.is_held());
+            let decision = decide_group(&policy, &group, &self.fleet, &current);
+            if !decision.suspended {
+                self.fleet.reserve_decision(&group, &decision, &current);
+            }
+            let words = explain::format_decision(&policy, &group, &self.fleet, &decision);
+            self.record_decision(&policy, decision, name, words);
+            return;
+        }
+        let current = self.current_placement(name, &policy, false);
+        let played = self.play_moves(name, &policy, &group, current);
+        if played.is_carried_out {
+            self.fleet.reserve_decision(&group, &played.decision, &played.current);
+        }
+        let words = explain::format_decision(&policy, &group, &self.fleet, &played.decision);
+        let words = played.frozen_words.unwrap_or(words);
+        self.causes.extend(played.cause.map(|cause| (name.to_owned(), cause)));
+        let decision = match played.target {
+            // It stays where it is, though the decision is another one.
+            Some(targets) => Decision { targets, moving_from: Vec::new(), ..played.decision },
+            None => played.decision,
+        };
+        self.record_decision(&policy, decision, name, words);
+    }
+
+    /// Promises to members in the name of their group: copies that were made in another one are relabelled first.
+    fn regroup_promises(&mut self, name: &str) {
+        let Some(members) = self.members.get(name) else { return };
+        let copies = members.iter().flat_map(|key| self.copies_of(key));
+        let others = copies.filter(|(_, copy)| copy.spec.group.as_deref() != Some(name));
+        for cluster in others.map(|(cluster, _)| cluster).collect::<BTreeSet<_>>() {
+            let Some(known) = self.fleet.get(cluster) else { continue };
+            let mut promises = known.room.reservations().to_vec();
+            for promise in promises.iter_mut().filter(|promise| members.contains(&promise.object)) {
+                promise.group = name.into();
+            }
+            self.fleet.set_promises(cluster, promises);
+        }
+    }
+
+    fn record_decision(&mut self, policy: &Policy, decision: Decision, name: &str, words: String) {
+        let rows = explain::rejection_rows(policy, &self.fleet, &decision).into_iter();
+        let rows = rows.map(|row| RejectedRow { clusters: row.clusters, reason: row.reason, detail: row.detail });
+        self.words.insert(name.to_owned(), (words, rows.collect()));
+        self.decisions.insert(name.to_owned(), decision);
+    }
+
+    fn decide_direct(&mut self, key: &ObjectKey) {
+        let Some(facts) = self.facts(key) else { return };
+        let Match::Annotation { direct, .. } = self.match_object(facts) else { return };
+        let shares = self.copies_of(key).filter_map(|(at, schedule)| {
+            let written = schedule.spec.share.as_ref()?;
+            Some((at.to_owned(), written.completions.or(written.replicas)?))
+        });
+        let decision = decide_direct(facts, &direct, &self.fleet, &shares.collect());
+        for target in &decision.targets {
+            if self.copies_of(key).any(|(at, _)| at == target.cluster) {
+                continue;
+            }
+            let copy = plan_schedule(target.share);
+            if let (Some(promise), Some(cluster)) =
+                (live::copy_reservation(&copy, facts), self.fleet.get(&target.cluster))
+            {
+                let mut promises = cluster.room.reservations().to_vec();
+                promises.push(promise);
+                self.fleet.set_promises(&target.cluster, promises);
+            }
+        }
+        self.direct.insert(key.clone(), decision);
+    }
+}
+
+/// Returns the Schedule that an object placed by annotation gets, as far as it takes room.
+fn plan_schedule(share: Option<Share>) -> Schedule {
+    let (replicas, completions) = match share {
+        None => (None, None),
+        Some(Share::Replicas(replicas)) => (Some(replicas), None),
+        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
+    };
+    let share = share.map(|_| ScheduleShare { domain: String::new(), replicas, completions });
+    Schedule::new("", ScheduleSpec { source_ref: SourceRef::default(), share, ..ScheduleSpec::default() })
+}
