@@ -51,13 +51,13 @@ pub(crate) fn explain_pages() -> impl Iterator<Item = Page> {
 }
 
 /// The page of an id, however its letters are written; of a code that stands in a table of wrong values, such as `unknown-key`,
-/// or of placement, such as `NoFit`, the page with that table.
+/// of wrong manifests, or of placement, such as `NoFit`, the page with that table.
 pub(crate) fn find_page(id: &str) -> Option<Page> {
     let is_code = |line: &str| {
         let code = line.strip_prefix("| `").and_then(|rest| rest.split_once("` |"));
         code.is_some_and(|(code, _)| code.eq_ignore_ascii_case(id))
     };
-    let has_tables = |page: &Page| [VALUES, PLACEMENT].contains(&page.id);
+    let has_tables = |page: &Page| [VALUES, MANIFESTS, PLACEMENT].contains(&page.id);
     explain_pages()
         .find(|page| page.id == id)
         .or_else(|| explain_pages().find(|page| page.id.eq_ignore_ascii_case(id)))
@@ -66,6 +66,8 @@ pub(crate) fn find_page(id: &str) -> Option<Page> {
 
 /// The page about wrong values, with a row for each code.
 const VALUES: &str = "InvalidValues";
+/// The page about wrong manifests, with a row for each code.
+const MANIFESTS: &str = "InvalidManifest";
 /// The page about placement, with a row for each reason.
 pub(crate) const PLACEMENT: &str = "NotPlaced";
 
