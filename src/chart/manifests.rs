@@ -57,7 +57,7 @@ impl Manifests {
         let is_list = map.entries.get("kind").is_some_and(|kind| kind.node.data == Data::Text("List".to_owned()));
         match map.entries.get("items").map(|items| &items.node.data) {
             Some(Data::List(items)) if is_list => {
-                items.clone().into_iter().for_each(|item| self.add_node(item, problems))
+                items.clone().into_iter().for_each(|item| self.add_node(item, problems));
             }
             _ => {
                 let json = node.to_json();

@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
                     _ => Tenant::AcrossNamespaces,
                 };
                 let created = members.iter().filter_map(|key| self.facts(key)?.created);
-                (tenant, Some(created.map(|time| time.as_second()).min().unwrap_or(i64::MAX)))
+                (tenant, Some(created.map(jiff::Timestamp::as_second).min().unwrap_or(i64::MAX)))
             }
         }
     }

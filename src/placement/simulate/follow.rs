@@ -27,7 +27,7 @@ pub(super) struct NamespacePlan {
     pub(super) missing: Vec<MissingFollower>,
 }
 
-impl<'a> Run<'a> {
+impl Run<'_> {
     /// Returns the clusters that claims leave to a group; `None` where none pins it.
     pub(super) fn only_of(&self, group: &str) -> Option<BTreeSet<String>> {
         let namespaces: BTreeSet<&str> = self.members[group].iter().map(ObjectKey::namespace).collect();

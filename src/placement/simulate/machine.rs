@@ -165,7 +165,9 @@ impl<'a> Run<'a> {
         is_suspended: bool,
     ) -> Seen {
         // Every copy was written at this epoch, so a deletion that is under way fails.
-        schedules.values_mut().for_each(|schedule| schedule.kept = Some(record.epoch));
+        for schedule in schedules.values_mut() {
+            schedule.kept = Some(record.epoch);
+        }
         let sides = record.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
         let named = record.target.keys().chain(sides).chain(decision.best.keys()).chain(schedules.keys());
         let clusters = named.filter_map(|name| Some((name.clone(), see_cluster(self.clusters.get(name.as_str())?))));

@@ -100,6 +100,7 @@ fn text_at<'a>(manifest: &'a Manifest, pointer: &str) -> Option<&'a str> {
 }
 
 /// Reads one object into what was given.
+#[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
 fn read_object(
     manifests: &Manifests,
     manifest: &Manifest,
@@ -160,6 +161,7 @@ fn set_namespace(json: &mut Value, kind: &Placeable, namespace: &str) {
 }
 
 /// Reads a policy as strictly as the API server does.
+#[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
 fn read_policy(manifests: &Manifests, manifest: &Manifest, kinds: &Kinds) -> Result<SchedulePolicy, Diagnostic> {
     let help = "see the fields: `kubectl explain schedulepolicy.spec`, and docs/placement.md";
     let name = text_at(manifest, "/metadata/name").unwrap_or_default();
