@@ -6,10 +6,7 @@ use super::machine::NOW;
 use super::outcome::RejectedRow;
 use super::run::Run;
 use super::turns::{Request, Turn, TurnQueue};
-use crate::api::Schedule;
-use crate::api::crd::schedule::{ScheduleShare, ScheduleSpec, SourceRef};
 use crate::placement::assignment::Assignment;
-use crate::placement::copy::Share;
 use crate::placement::decide::{Current, Decision, Group, decide_direct, decide_group};
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
@@ -27,7 +24,8 @@ impl<'a> Run<'a> {
     pub(super) fn decide_everything(&mut self) {
         let direct = self.assignments.iter().filter(|(_, one)| **one == Assignment::Direct);
         let direct = direct.map(|(key, _)| Request::Object(key.clone()));
-        let groups = self.members.keys().cloned().map(Request::Group);
+        let left = self.left.iter().filter(|(_, objects)| !objects.is_empty()).map(|(name, _)| name);
+        let groups = self.members.keys().chain(left).cloned().map(Request::Group);
         let mut due: BTreeSet<Request> = groups.chain(direct).collect();
         let namespaces: BTreeSet<&str> = self.objects.keys().map(|key| key.namespace()).collect();
         let namespaces = namespaces.into_iter().filter(|name| !name.is_empty()).chain([""]);
@@ -52,17 +50,24 @@ impl<'a> Run<'a> {
         let mut later = BTreeSet::new();
         while let Some(request) = queue.take_request() {
             match &request {
-                Request::Group(name) if self.decisions.contains_key(name) => {}
+                Request::Group(name) if self.decisions.contains_key(name) || !self.members.contains_key(name) => {}
                 Request::Group(name) => self.decide_group(name),
                 Request::Object(key) => self.decide_direct(key),
                 Request::Follow(namespace) => self.plan_followers_in(namespace),
+            }
+            for name in std::mem::take(&mut self.pinned) {
+                if self.members.contains_key(&name) {
+                    let request = Request::Group(name);
+                    let turn = self.find_turn(&request);
+                    queue.push_request(request, turn);
+                }
             }
             for name in std::mem::take(&mut self.arisen) {
                 let waits = self.waits_for_members(&name);
                 let request = Request::Group(name);
                 if waits {
                     later.insert(request);
-                } else if self.is_due(&request) {
+                } else if matches!(&request, Request::Group(name) if self.members.contains_key(name)) {
                     let turn = self.find_turn(&request);
                     queue.push_request(request, turn);
                 }
@@ -92,8 +97,9 @@ impl<'a> Run<'a> {
             Request::Follow(namespace) if namespace.is_empty() => (Tenant::ClusterScoped, None),
             Request::Follow(namespace) => (Tenant::Namespace(namespace.clone()), None),
             Request::Group(name) => {
-                let members = &self.members[name];
-                let namespaces: BTreeSet<&str> = members.iter().map(namespace_of).collect();
+                let members: BTreeSet<&ObjectKey> =
+                    [&self.members, &self.left].into_iter().filter_map(|all| all.get(name)).flatten().collect();
+                let namespaces: BTreeSet<&str> = members.iter().map(|key| namespace_of(key)).collect();
                 let tenant = match members.first() {
                     Some(first) if namespaces.len() == 1 => tenant_of(first),
                     _ => Tenant::AcrossNamespaces,
@@ -162,7 +168,7 @@ impl<'a> Run<'a> {
             let current = self.current_placement(name, &policy, group.is_held());
             let decision = decide_group(&policy, &group, &self.fleet, &current);
             if !decision.suspended {
-                self.fleet.reserve_decision(&group, &decision, &current);
+                self.reserve_room(&group, &decision, &current);
             }
             let words = explain::format_decision(&policy, &group, &self.fleet, &decision);
             self.record_decision(&policy, decision, name, words);
@@ -171,7 +177,7 @@ impl<'a> Run<'a> {
         let current = self.current_placement(name, &policy, false);
         let played = self.play_moves(name, &policy, &group, current);
         if played.is_carried_out {
-            self.fleet.reserve_decision(&group, &played.decision, &played.current);
+            self.reserve_room(&group, &played.decision, &played.current);
         }
         let words = explain::format_decision(&policy, &group, &self.fleet, &played.decision);
         let words = played.frozen_words.unwrap_or(words);
@@ -182,21 +188,6 @@ impl<'a> Run<'a> {
             None => played.decision,
         };
         self.record_decision(&policy, decision, name, words);
-    }
-
-    /// Promises to members in the name of their group: copies that were made in another one are relabelled first.
-    fn regroup_promises(&mut self, name: &str) {
-        let Some(members) = self.members.get(name) else { return };
-        let copies = members.iter().flat_map(|key| self.copies_of(key));
-        let others = copies.filter(|(_, copy)| copy.spec.group.as_deref() != Some(name));
-        for cluster in others.map(|(cluster, _)| cluster).collect::<BTreeSet<_>>() {
-            let Some(known) = self.fleet.get(cluster) else { continue };
-            let mut promises = known.room.reservations().to_vec();
-            for promise in promises.iter_mut().filter(|promise| members.contains(&promise.object)) {
-                promise.group = name.into();
-            }
-            self.fleet.set_promises(cluster, promises);
-        }
     }
 
     fn record_decision(&mut self, policy: &Policy, decision: Decision, name: &str, words: String) {
@@ -215,29 +206,8 @@ impl<'a> Run<'a> {
         });
         let decision = decide_direct(facts, &direct, &self.fleet, &shares.collect());
         for target in &decision.targets {
-            if self.copies_of(key).any(|(at, _)| at == target.cluster) {
-                continue;
-            }
-            let copy = plan_schedule(target.share);
-            if let (Some(promise), Some(cluster)) =
-                (live::copy_reservation(&copy, facts), self.fleet.get(&target.cluster))
-            {
-                let mut promises = cluster.room.reservations().to_vec();
-                promises.push(promise);
-                self.fleet.set_promises(&target.cluster, promises);
-            }
+            self.promise_direct_copy(facts, target);
         }
         self.direct.insert(key.clone(), decision);
     }
-}
-
-/// Returns the Schedule that an object placed by annotation gets, as far as it takes room.
-fn plan_schedule(share: Option<Share>) -> Schedule {
-    let (replicas, completions) = match share {
-        None => (None, None),
-        Some(Share::Replicas(replicas)) => (Some(replicas), None),
-        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
-    };
-    let share = share.map(|_| ScheduleShare { domain: String::new(), replicas, completions });
-    Schedule::new("", ScheduleSpec { source_ref: SourceRef::default(), share, ..ScheduleSpec::default() })
 }

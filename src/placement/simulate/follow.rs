@@ -57,7 +57,10 @@ impl Run<'_> {
     pub(super) fn plan_followers_in(&mut self, namespace: &str) {
         let plan = self.plan_namespace(namespace);
         let old = self.plans.insert(namespace.to_owned(), plan).unwrap_or_default();
-        let changed: Vec<ObjectKey> = old.alone.symmetric_difference(&self.plans[namespace].alone).cloned().collect();
+        let new = &self.plans[namespace];
+        let groups = new.only.keys().chain(old.only.keys());
+        self.pinned.extend(groups.filter(|group| old.only.get(*group) != new.only.get(*group)).cloned());
+        let changed: Vec<ObjectKey> = old.alone.symmetric_difference(&new.alone).cloned().collect();
         for key in changed {
             self.assign_object(&key);
             self.arisen.extend(self.group_of(&key).map(str::to_owned));

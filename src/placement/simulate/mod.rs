@@ -10,6 +10,7 @@ mod describe;
 mod follow;
 mod machine;
 mod outcome;
+mod promises;
 mod removals;
 mod rooms;
 mod run;

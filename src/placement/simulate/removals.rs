@@ -56,7 +56,7 @@ impl Removals {
         let all = self.copies;
         self.is_mass.then(|| {
             format!(
-                "{removed} of {all} copies go without a move that replaces them first ({clusters}): more than a tenth"
+                "{removed} of {all} copies go without a move that replaces them first ({clusters}): more than a tenth, so the scheduler would hold them and ask (RemovalsHeld)"
             )
         })
     }

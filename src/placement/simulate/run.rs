@@ -35,9 +35,19 @@ pub(super) struct Run<'a> {
     pub(super) assignments: BTreeMap<ObjectKey, Assignment>,
     /// Objects by group.
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// Objects by the group that they were in, and stay in though nothing places them: they count in its turn.
+    pub(super) left: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// Groups that have become due because of a plan of what follows.
     pub(super) arisen: BTreeSet<String>,
+    /// Groups to which a plan of what follows has left other clusters than before: they take a turn again.
+    pub(super) pinned: BTreeSet<String>,
     pub(super) decisions: BTreeMap<String, Decision>,
+    /// Decisions that are carried out.
+    pub(super) reserved: BTreeMap<String, Decision>,
+    /// Schedules that objects get which their annotations place, by cluster.
+    pub(super) planned: BTreeMap<String, Vec<(Schedule, &'a Facts)>>,
+    /// Groups of the objects whose copies were made in another one.
+    pub(super) relabelled: BTreeMap<ObjectKey, String>,
     /// Causes of the groups that move by their record, or would if most clusters were not lost.
     pub(super) causes: BTreeMap<String, MoveCause>,
     pub(super) direct: BTreeMap<ObjectKey, DirectDecision>,
@@ -85,8 +95,13 @@ impl<'a> Run<'a> {
             grown: BTreeSet::new(),
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
+            left: BTreeMap::new(),
             arisen: BTreeSet::new(),
+            pinned: BTreeSet::new(),
             decisions: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            relabelled: BTreeMap::new(),
             causes: BTreeMap::new(),
             direct: BTreeMap::new(),
             plans: BTreeMap::new(),
@@ -184,8 +199,18 @@ impl<'a> Run<'a> {
                 self.members.remove(&old);
             }
         }
-        if let Assignment::Group(group) = &new {
-            self.members.entry(group.clone()).or_default().insert(key.clone());
+        if let Some(Assignment::Left(Some(old))) = self.assignments.get(key)
+            && let Some(left) = self.left.get_mut(old)
+        {
+            left.remove(key);
+        }
+        let taken_in = match &new {
+            Assignment::Group(group) => Some(self.members.entry(group.clone())),
+            Assignment::Left(Some(group)) => Some(self.left.entry(group.clone())),
+            _ => None,
+        };
+        if let Some(objects) = taken_in {
+            objects.or_default().insert(key.clone());
         }
         self.assignments.insert(key.clone(), new);
     }

@@ -76,7 +76,9 @@ fn ask(before: &FleetState, state: &FleetState) -> (Vec<String>, Option<MoveCaus
 
 fn lose(before: &FleetState, names: &[&str]) -> FleetState {
     let mut state = before.clone();
-    names.iter().for_each(|name| state.mark_cluster_lost(name));
+    for name in names {
+        state.mark_cluster_lost(name);
+    }
     state.freeze_by_losses(names.len());
     state
 }

@@ -44,7 +44,7 @@ impl Store {
         if is_one { tenant_of(&referenced_key(first)) } else { Tenant::AcrossNamespaces }
     }
 
-    fn request_rank(&self, request: &ReconcileRequest) -> Rank {
+    pub(super) fn request_rank(&self, request: &ReconcileRequest) -> Rank {
         let ReconcileRequest::Group(name) = request else { return None };
         let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(Timestamp::as_second);
         Some(self.members.get(name).into_iter().flatten().filter_map(created).min().unwrap_or(i64::MAX))

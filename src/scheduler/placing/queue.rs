@@ -178,6 +178,21 @@ impl Queue {
         }
     }
 
+    /// Returns whether a request that may begin comes after all of its tenant.
+    pub(super) fn is_youngest(&self, request: &ReconcileRequest) -> bool {
+        let ready = self.requests.get(request).and_then(|due| due.ready.as_ref());
+        ready.is_some_and(|(_, rank)| *rank == Some(i64::MAX))
+    }
+
+    /// Gives a request that may begin another place.
+    pub(super) fn move_request(&mut self, request: &ReconcileRequest, (tenant, rank): (Tenant, Rank)) {
+        let Some(due) = self.requests.get_mut(request) else { return };
+        let Some((before, former)) = due.ready.replace((tenant.clone(), rank)) else { return };
+        let lane = self.lanes.entry(due.cause).or_default();
+        lane.remove(&before, &(former, request.clone()));
+        lane.insert(&tenant, rank, request.clone());
+    }
+
     /// Number of requests that are due at some time.
     pub(super) fn len(&self) -> usize {
         self.requests.len()
@@ -313,6 +328,26 @@ mod tests {
             .collect();
         assert_eq!(taken, ["d", "b", "c", "a"].map(request));
         assert_eq!(queue.next_start(), Some(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn what_gets_its_first_member_while_it_waits_takes_the_place_of_that() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        for name in ["empty", "shop-a", "shop-b", "shop-c"] {
+            queue.mark_due(request(name), Cause::Change, now);
+        }
+        let shop = || Tenant::Namespace("shop".to_owned());
+        let rank = |one: &ReconcileRequest| if *one == request("empty") { Some(i64::MAX) } else { Some(5) };
+        let take = |queue: &mut Queue| {
+            let taken = queue.take_request(now, |one| (shop(), rank(one))).unwrap().request;
+            queue.finish_request(&taken);
+            taken
+        };
+        assert_eq!(take(&mut queue), request("shop-a"));
+        assert!(queue.is_youngest(&request("empty")) && !queue.is_youngest(&request("shop-b")));
+        queue.move_request(&request("empty"), (shop(), Some(1)));
+        assert_eq!([(); 3].map(|()| take(&mut queue)), ["empty", "shop-b", "shop-c"].map(request));
     }
 
     #[test]

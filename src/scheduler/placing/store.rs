@@ -416,8 +416,13 @@ impl Store {
         // Its plan looks at everything in the namespace.
         if let ReconcileRequest::Follow(namespace) = &request {
             self.postpone_follow(namespace, now);
-        } else {
-            self.queue.mark_due(request, cause, now);
+            return;
+        }
+        self.queue.mark_due(request.clone(), cause, now);
+        // A group that had no members when it became due waits as if it were the youngest.
+        if self.queue.is_youngest(&request) {
+            let place = (self.request_tenant(&request), self.request_rank(&request));
+            self.queue.move_request(&request, place);
         }
     }
 
