@@ -8,7 +8,7 @@ use super::yaml::read;
 
 /// One object, as it was written.
 #[derive(Debug)]
-pub struct Manifest {
+pub struct ManifestObject {
     node: Node,
     /// The object.
     pub json: Value,
@@ -19,7 +19,7 @@ pub struct Manifest {
 pub struct Manifests {
     sources: Sources,
     /// The objects; those of a List one by one.
-    pub objects: Vec<Manifest>,
+    pub objects: Vec<ManifestObject>,
 }
 
 impl Manifests {
@@ -61,13 +61,13 @@ impl Manifests {
             }
             _ => {
                 let json = node.to_json();
-                self.objects.push(Manifest { node, json });
+                self.objects.push(ManifestObject { node, json });
             }
         }
     }
 
     /// Returns the place of a field of an object, or of the nearest one above it.
-    pub fn place_of(&self, manifest: &Manifest, path: &[String]) -> Place {
+    pub fn place_of(&self, manifest: &ManifestObject, path: &[String]) -> Place {
         self.sources.place_at(manifest.node.find_nearest(path).origin)
     }
 }

@@ -48,11 +48,11 @@ impl<'a> Run<'a> {
     /// Plans what is due, and what becomes due because of it; returns the groups that wait for further members.
     fn take_turns(&mut self, mut queue: TurnQueue) -> BTreeSet<Request> {
         let mut later = BTreeSet::new();
-        while let Some(request) = queue.take_request() {
+        while let Some(request) = queue.take_turn() {
             match &request {
                 Request::Group(name) if self.decisions.contains_key(name) || !self.members.contains_key(name) => {}
-                Request::Group(name) => self.decide_group(name),
-                Request::Object(key) => self.decide_direct(key),
+                Request::Group(name) => self.decide_simulated_group(name),
+                Request::Object(key) => self.decide_annotated_object(key),
                 Request::Follow(namespace) => self.plan_followers_in(namespace),
             }
             for name in std::mem::take(&mut self.pinned) {
@@ -73,11 +73,11 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        later.retain(|request| self.is_due(request));
+        later.retain(|request| self.is_undecided(request));
         later
     }
 
-    fn is_due(&self, request: &Request) -> bool {
+    fn is_undecided(&self, request: &Request) -> bool {
         matches!(request, Request::Group(name) if self.members.contains_key(name) && !self.decisions.contains_key(name))
     }
 
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
     fn waits_for_members(&self, name: &str) -> bool {
         let Some(members) = self.members.get(name) else { return false };
         let facts = members.first().and_then(|key| self.facts(key));
-        let policy = self.policy_of(name);
+        let policy = self.find_deciding_policy(name);
         let is_of_one =
             facts.zip(policy).is_some_and(|(facts, policy)| GroupKey::new(facts, policy).is_of_one_object());
         members.len() > 1 || !is_of_one
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
             let there = all.take_while(|(key, _)| key.as_str().starts_with(first.as_str()));
             there.map(|(key, object)| (*key, *object)).collect::<Vec<_>>()
         });
-        let scalers = scalers.filter(|(key, _)| !members.contains(*key) && self.is_placed(key));
+        let scalers = scalers.filter(|(key, _)| !members.contains(*key) && self.has_placement(key));
         let claims: BTreeSet<ObjectKey> = facts.iter().flat_map(|facts| facts.mounted_claims()).collect();
         let claims = claims.iter().filter(|key| !members.contains(*key)).filter_map(|key| self.facts(key));
         let followers: Vec<&'a Facts> = scalers.map(|(_, one)| &one.facts).chain(claims).collect();
@@ -129,11 +129,11 @@ impl<'a> Run<'a> {
     }
 
     /// Returns whether anything places an object.
-    fn is_placed(&self, key: &ObjectKey) -> bool {
+    fn has_placement(&self, key: &ObjectKey) -> bool {
         match self.assignments.get(key) {
             Some(Assignment::Direct | Assignment::Group(_) | Assignment::Left(_)) => true,
             Some(Assignment::Follows) => {
-                let is_matched = |facts| matches!(self.match_object(facts), Match::Policy { .. });
+                let is_matched = |facts| matches!(self.match_known_object(facts), Match::Policy { .. });
                 self.copies.contains_key(key) || self.facts(key).is_some_and(is_matched)
             }
             _ => false,
@@ -141,31 +141,32 @@ impl<'a> Run<'a> {
     }
 
     /// Returns where a group is; `is_held` if its volumes keep it there.
-    fn current_placement(&self, name: &str, policy: &Policy, is_held: bool) -> Current {
+    fn find_present_placement(&self, name: &str, policy: &Policy, is_held: bool) -> Current {
         let members = || self.members[name].iter().filter_map(|key| self.facts(key));
-        let copies = members().flat_map(|facts| self.copies_of(&facts.key).map(move |(at, copy)| (at, copy, facts)));
+        let copies =
+            members().flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, copy, facts)));
         let mut current = live::current_placement(copies, self.recorded_status(name), policy, is_held);
         current.is_settled = !self.grown.contains(name);
-        current.only = self.only_of(name);
+        current.only = self.find_claimed_clusters(name);
         if policy.spec.spread_constraints.is_some() {
-            let copies =
-                members().flat_map(|facts| self.copies_of(&facts.key).map(move |(at, copy)| (at, &facts.key, copy)));
-            current.bound = count_bound_pods(copies, |cluster, stuck| self.is_stuck(cluster, stuck));
+            let copies = members()
+                .flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, &facts.key, copy)));
+            current.bound = count_bound_pods(copies, |cluster, stuck| self.is_stuck_by_now(cluster, stuck));
         }
         current
     }
 
-    pub(super) fn is_stuck(&self, cluster: &str, stuck: Stuck) -> bool {
+    pub(super) fn is_stuck_by_now(&self, cluster: &str, stuck: Stuck) -> bool {
         self.fleet.get(cluster).is_some_and(|known| is_stuck_for_long(known, stuck, None, NOW))
     }
 
-    fn decide_group(&mut self, name: &str) {
+    fn decide_simulated_group(&mut self, name: &str) {
         self.regroup_promises(name);
         self.plan_namespaces_first(name);
-        let Some(policy) = self.policy_of(name).cloned() else { return };
+        let Some(policy) = self.find_deciding_policy(name).cloned() else { return };
         let group = self.build_group(name, &policy);
         if !self.has_record(name, &policy) {
-            let current = self.current_placement(name, &policy, group.is_held());
+            let current = self.find_present_placement(name, &policy, group.is_held());
             let decision = decide_group(&policy, &group, &self.fleet, &current);
             if !decision.suspended {
                 self.reserve_room(&group, &decision, &current);
@@ -174,7 +175,7 @@ impl<'a> Run<'a> {
             self.record_decision(&policy, decision, name, words);
             return;
         }
-        let current = self.current_placement(name, &policy, false);
+        let current = self.find_present_placement(name, &policy, false);
         let played = self.play_moves(name, &policy, &group, current);
         if played.is_carried_out {
             self.reserve_room(&group, &played.decision, &played.current);
@@ -197,10 +198,10 @@ impl<'a> Run<'a> {
         self.decisions.insert(name.to_owned(), decision);
     }
 
-    fn decide_direct(&mut self, key: &ObjectKey) {
+    fn decide_annotated_object(&mut self, key: &ObjectKey) {
         let Some(facts) = self.facts(key) else { return };
-        let Match::Annotation { direct, .. } = self.match_object(facts) else { return };
-        let shares = self.copies_of(key).filter_map(|(at, schedule)| {
+        let Match::Annotation { direct, .. } = self.match_known_object(facts) else { return };
+        let shares = self.list_known_copies(key).filter_map(|(at, schedule)| {
             let written = schedule.spec.share.as_ref()?;
             Some((at.to_owned(), written.completions.or(written.replicas)?))
         });

@@ -47,7 +47,7 @@ pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) ->
             from: had.difference(places).cloned().collect(),
             to: places.difference(had).cloned().collect(),
             follows: is_follower(key),
-            cause: run.group_of(key).and_then(|group| run.causes.get(group)).copied(),
+            cause: run.find_group(key).and_then(|group| run.causes.get(group)).copied(),
         })
     });
     let followers = new
@@ -67,17 +67,17 @@ pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) ->
 
 /// Returns the clusters of an object when everything is as decided; `kept` are those of its copies.
 fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<String>) -> BTreeSet<String> {
-    let has_ended = || run.copies_of(key).any(|(_, copy)| live::has_ended(copy, facts));
+    let has_ended = || run.list_known_copies(key).any(|(_, copy)| live::has_ended(copy, facts));
     match run.assignments.get(key) {
         Some(Assignment::Left(_)) => kept.clone(),
         Some(Assignment::Group(group)) => {
-            let targets = run.find_targets(key, facts);
+            let targets = run.find_decided_targets(key, facts);
             let is_suspended = run.decisions.get(group).is_some_and(|decision| decision.suspended);
-            let is_held = || !kept.is_empty() && !kept.is_subset(&targets) && run.is_held_by_volumes(facts);
+            let is_held = || !kept.is_empty() && !kept.is_subset(&targets) && run.keeps_volumes(facts);
             if is_suspended || has_ended() || is_held() { kept.clone() } else { targets }
         }
         Some(Assignment::Direct) => {
-            let mut targets = run.find_targets(key, facts);
+            let mut targets = run.find_decided_targets(key, facts);
             let frozen = run.direct.get(key).into_iter().flat_map(|direct| &direct.frozen);
             targets.extend(frozen.filter(|name| kept.contains(*name)).cloned());
             if has_ended() { kept.clone() } else { targets }
@@ -121,7 +121,7 @@ fn clusters_before<'k>(old: &Copies, members: impl IntoIterator<Item = &'k Objec
 
 fn describe_group(run: &Run<'_>, name: &str, decision: &Decision, old: &Copies, asked: &Asked) -> Placement {
     let members = run.members.get(name).into_iter().flatten();
-    let policy = run.policy_of(name).map(|policy| policy.name.clone());
+    let policy = run.find_deciding_policy(name).map(|policy| policy.name.clone());
     let is_edited = policy.as_ref().is_some_and(|policy| asked.policies.contains(policy));
     let (message, rejected) = run.words.get(name).cloned().unwrap_or_default();
     let is_complete = decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed;
@@ -242,7 +242,7 @@ fn list_unplaced(run: &Run<'_>, new: &Copies, asked: &Asked) -> Vec<Unplaced> {
     let concerned = concerned.filter(|(key, _)| new.get(**key).is_none_or(BTreeSet::is_empty));
     let found = concerned.filter_map(|(key, object)| {
         let is_plain = !is_follower(key);
-        let (why, lacks_place) = match (run.assignments.get(*key)?, run.match_object(&object.facts)) {
+        let (why, lacks_place) = match (run.assignments.get(*key)?, run.match_known_object(&object.facts)) {
             (Assignment::Group(_) | Assignment::Direct, _) => return None,
             (_, Match::Never(never)) => (format!("never placed, because {}", never.format_never_reason()), false),
             (_, Match::Nowhere { .. }) => ("its annotation keeps it in the control plane".to_owned(), false),

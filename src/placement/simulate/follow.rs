@@ -29,7 +29,7 @@ pub(super) struct NamespacePlan {
 
 impl Run<'_> {
     /// Returns the clusters that claims leave to a group; `None` where none pins it.
-    pub(super) fn only_of(&self, group: &str) -> Option<BTreeSet<String>> {
+    pub(super) fn find_claimed_clusters(&self, group: &str) -> Option<BTreeSet<String>> {
         let namespaces: BTreeSet<&str> = self.members[group].iter().map(ObjectKey::namespace).collect();
         let sets = namespaces.iter().filter_map(|namespace| self.plans.get(*namespace)?.only.get(group));
         sets.fold(None, |only: Option<BTreeSet<String>>, set| {
@@ -55,23 +55,24 @@ impl Run<'_> {
 
     /// Plans what follows in a namespace, or what has none; who decides about a follower may be another one afterwards.
     pub(super) fn plan_followers_in(&mut self, namespace: &str) {
-        let plan = self.plan_namespace(namespace);
+        let plan = self.plan_simulated_namespace(namespace);
         let old = self.plans.insert(namespace.to_owned(), plan).unwrap_or_default();
         let new = &self.plans[namespace];
         let groups = new.only.keys().chain(old.only.keys());
         self.pinned.extend(groups.filter(|group| old.only.get(*group) != new.only.get(*group)).cloned());
         let changed: Vec<ObjectKey> = old.alone.symmetric_difference(&new.alone).cloned().collect();
         for key in changed {
-            self.assign_object(&key);
-            self.arisen.extend(self.group_of(&key).map(str::to_owned));
+            self.assign_anew(&key);
+            self.arisen.extend(self.find_group(&key).map(str::to_owned));
         }
     }
 
-    fn plan_namespace(&self, namespace: &str) -> NamespacePlan {
+    fn plan_simulated_namespace(&self, namespace: &str) -> NamespacePlan {
         let unedited = EditedRelations::new();
         let all = self.objects.keys().filter(|key| namespace.is_empty() || key.namespace() == namespace);
-        let records: Vec<SourceRecord<'_>> = all.filter_map(|key| self.build_record(key, &unedited)).collect();
-        let elsewhere = if namespace.is_empty() { BTreeSet::new() } else { self.find_groups_elsewhere(namespace) };
+        let records: Vec<SourceRecord<'_>> = all.filter_map(|key| self.describe_source(key, &unedited)).collect();
+        let elsewhere =
+            if namespace.is_empty() { BTreeSet::new() } else { self.find_decided_groups_elsewhere(namespace) };
         let plan = plan_followers(&FollowInput {
             policies: &self.policies,
             namespaces: &self.namespaces,
@@ -93,13 +94,13 @@ impl Run<'_> {
         found
     }
 
-    fn build_record<'r>(&'r self, key: &'r ObjectKey, edited: &'r EditedRelations) -> Option<SourceRecord<'r>> {
+    fn describe_source<'r>(&'r self, key: &'r ObjectKey, edited: &'r EditedRelations) -> Option<SourceRecord<'r>> {
         let object = self.objects.get(key)?;
-        let copies = self.copies_of(key).map(|(cluster, schedule)| {
+        let copies = self.list_known_copies(key).map(|(cluster, schedule)| {
             let uses = schedule.spec.uses.as_ref();
             let copy = FollowCopy {
                 follows: schedule.spec.follows,
-                unsettled: !is_follower(key) && self.is_unsettled(cluster, schedule, &object.facts),
+                unsettled: !is_follower(key) && self.is_copy_unsettled(cluster, schedule, &object.facts),
                 uses: uses.map(|uses| uses.iter().map(|name| ObjectKey::from(name.as_str())).collect()),
             };
             (cluster.to_owned(), copy)
@@ -107,12 +108,12 @@ impl Run<'_> {
         let is_lost = key.is_of_kind("", "PersistentVolumeClaim")
             && self.assignments.get(key) == Some(&Assignment::Follows)
             && !self.copies.contains_key(key)
-            && self.is_held_by_volumes(&object.facts);
+            && self.keeps_volumes(&object.facts);
         Some(SourceRecord {
             facts: &object.facts,
             relations: &object.relations,
             edited,
-            targets: self.find_targets(key, &object.facts),
+            targets: self.find_decided_targets(key, &object.facts),
             copies: copies.collect(),
             recorded: if is_lost { object.marked.clone() } else { BTreeSet::new() },
             is_quiet: true,
@@ -120,28 +121,28 @@ impl Run<'_> {
     }
 
     /// Returns whether the data of an object keeps its copies where they are.
-    pub(super) fn is_held_by_volumes(&self, facts: &Facts) -> bool {
+    pub(super) fn keeps_volumes(&self, facts: &Facts) -> bool {
         let consents = |claim: &ObjectKey| self.facts(claim).map(|facts| facts.asks.allow_volume_move);
         facts.asks.cluster.as_deref() != Some("") && facts.is_held_by_volumes(consents)
     }
 
     /// Returns the clusters that the decision about an object gives it.
-    pub(super) fn find_targets(&self, key: &ObjectKey, facts: &Facts) -> BTreeSet<String> {
+    pub(super) fn find_decided_targets(&self, key: &ObjectKey, facts: &Facts) -> BTreeSet<String> {
         match self.assignments.get(key) {
             Some(Assignment::Direct) => {
                 let direct = self.direct.get(key).into_iter().flat_map(|direct| &direct.targets);
                 direct.map(|target| target.cluster.clone()).collect()
             }
-            Some(Assignment::Group(group)) => self.group_targets(group, facts),
-            Some(Assignment::Follows) => match self.match_object(facts) {
-                Match::Policy { policy, .. } => self.group_targets(&self.group_name(facts, policy), facts),
+            Some(Assignment::Group(group)) => self.find_group_targets(group, facts),
+            Some(Assignment::Follows) => match self.match_known_object(facts) {
+                Match::Policy { policy, .. } => self.find_group_targets(&self.name_group(facts, policy), facts),
                 _ => BTreeSet::new(),
             },
             _ => BTreeSet::new(),
         }
     }
 
-    fn group_targets(&self, group: &str, facts: &Facts) -> BTreeSet<String> {
+    fn find_group_targets(&self, group: &str, facts: &Facts) -> BTreeSet<String> {
         if let Some(decided) = self.decisions.get(group) {
             let targets = decided.targets.iter().filter(|target| live::has_copy_in_target(target, facts));
             return targets.map(|target| target.cluster.clone()).collect();
@@ -151,7 +152,7 @@ impl Run<'_> {
     }
 
     /// Returns whether pods of an older template may be in a cluster, or its copy is not as its source asks now.
-    fn is_unsettled(&self, cluster: &str, schedule: &Schedule, facts: &Facts) -> bool {
+    fn is_copy_unsettled(&self, cluster: &str, schedule: &Schedule, facts: &Facts) -> bool {
         let state = copy_state::read_copy_state(schedule, cluster);
         let is_ready = self.clusters.get(cluster).is_some_and(|cluster| live::is_ready(cluster));
         let is_current = schedule.spec.source_ref.generation == facts.generation;
@@ -160,7 +161,7 @@ impl Run<'_> {
     }
 
     /// Returns the groups over several namespaces that have decided members in others.
-    fn find_groups_elsewhere(&self, namespace: &str) -> BTreeSet<(String, String)> {
+    fn find_decided_groups_elsewhere(&self, namespace: &str) -> BTreeSet<(String, String)> {
         let across = |policy: &Policy| policy.spec.group_by.as_ref().is_some_and(|by| by.across_namespaces);
         if !self.policies.iter().any(across) {
             return BTreeSet::new();
@@ -169,7 +170,7 @@ impl Run<'_> {
         let decided = decided.filter(|key| !is_follower(key) && key.namespace() != namespace);
         let groups = decided.filter_map(|key| {
             let facts = self.facts(key)?;
-            match self.match_object(facts) {
+            match self.match_known_object(facts) {
                 Match::Policy { policy, .. } if across(policy) => {
                     Some((policy.name.clone(), GroupKey::new(facts, policy).as_str().to_owned()))
                 }

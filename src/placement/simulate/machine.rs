@@ -39,7 +39,7 @@ pub(super) struct Played {
 }
 
 impl<'a> Run<'a> {
-    fn moved_members(&self, name: &str) -> impl Iterator<Item = &'a Facts> {
+    fn list_moved_members(&self, name: &str) -> impl Iterator<Item = &'a Facts> {
         let members = self.members[name].iter().filter(|key| !key.is_of_kind("", "Namespace"));
         members.filter_map(|key| self.facts(key))
     }
@@ -47,10 +47,10 @@ impl<'a> Run<'a> {
     /// Returns whether a group moves by its record.
     pub(super) fn has_record(&self, name: &str, policy: &Policy) -> bool {
         let running = self.recorded_status(name).and_then(|status| status.record.running.as_ref());
-        let mut members = self.moved_members(name).peekable();
+        let mut members = self.list_moved_members(name).peekable();
         let moves = |facts: &Facts| {
-            let is_held = running.is_none_or(|running| !running.consent) && self.is_held_by_volumes(facts);
-            moves_by_record(facts, is_held, self.copies_of(&facts.key).map(|(_, schedule)| schedule))
+            let is_held = running.is_none_or(|running| !running.consent) && self.keeps_volumes(facts);
+            moves_by_record(facts, is_held, self.list_known_copies(&facts.key).map(|(_, schedule)| schedule))
         };
         policy.spec.spread_constraints.is_none() && members.peek().is_some() && members.all(moves)
     }
@@ -111,9 +111,11 @@ impl<'a> Run<'a> {
     fn find_stuck(&self, name: &str, record: &MoveRecord) -> Option<(&'a ObjectKey, Stuck)> {
         let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
         let cluster = here.keys().next()?;
-        let copy = |key: &ObjectKey| self.copies_of(key).find(|(at, _)| *at == cluster.as_str());
+        let copy = |key: &ObjectKey| self.list_known_copies(key).find(|(at, _)| *at == cluster.as_str());
         let find_copy = |key: &ObjectKey| copy(key).and_then(|(_, schedule)| Stuck::from_schedule(schedule));
-        find_stuck_member(self.moved_members(name), record, find_copy, |stuck| self.is_stuck(cluster, stuck))
+        find_stuck_member(self.list_moved_members(name), record, find_copy, |stuck| {
+            self.is_stuck_by_now(cluster, stuck)
+        })
     }
 
     /// Returns the record that leaves out the cluster where a member does not run.
@@ -141,8 +143,8 @@ impl<'a> Run<'a> {
     /// Returns the copies of a group by cluster: they serve where the cluster is Ready.
     fn see_copies(&self, name: &str) -> BTreeMap<String, SeenSchedule> {
         let mut seen: BTreeMap<String, SeenSchedule> = BTreeMap::new();
-        for facts in self.moved_members(name) {
-            for (cluster, schedule) in self.copies_of(&facts.key) {
+        for facts in self.list_moved_members(name) {
+            for (cluster, schedule) in self.list_known_copies(&facts.key) {
                 let Some(known) = self.clusters.get(cluster) else { continue };
                 if schedule.metadata.deletion_timestamp.is_some() {
                     continue;
@@ -182,8 +184,8 @@ impl<'a> Run<'a> {
                 hash: CURRENT.to_owned(),
                 amount: 1,
                 divided: false,
-                volumes: self.moved_members(name).any(Facts::has_volumes),
-                consent: !self.moved_members(name).any(|facts| self.is_held_by_volumes(facts)),
+                volumes: self.list_moved_members(name).any(Facts::has_volumes),
+                consent: !self.list_moved_members(name).any(|facts| self.keeps_volumes(facts)),
                 once: false,
             },
             decision: decision.clone(),

@@ -22,9 +22,9 @@ impl<'a> Run<'a> {
 
     /// Promises anew what a cluster has, as the scheduler does when it sees a Schedule there: first what is in Schedules,
     /// then what is decided.
-    fn renew_promises(&mut self, cluster: &str) {
+    fn promise_anew(&mut self, cluster: &str) {
         let there = self.by_cluster.get(cluster).into_iter().flatten().filter_map(|(key, _)| {
-            let (_, schedule) = self.copies_of(key).find(|(at, _)| *at == cluster)?;
+            let (_, schedule) = self.list_known_copies(key).find(|(at, _)| *at == cluster)?;
             Some((schedule, self.facts(key)?))
         });
         let planned = self.planned.get(cluster).into_iter().flatten().map(|(schedule, facts)| (schedule, *facts));
@@ -38,7 +38,7 @@ impl<'a> Run<'a> {
         }
         for (name, decision) in &self.reserved {
             let target = decision.targets.iter().find(|target| target.cluster == cluster);
-            let (Some(target), Some(policy)) = (target, self.policy_of(name)) else { continue };
+            let (Some(target), Some(policy)) = (target, self.find_deciding_policy(name)) else { continue };
             let group = self.build_group(name, policy);
             let open = group.make_reservations(target, &Current::default()).into_iter();
             promises.extend(open.filter(|promise| !written.contains(&promise.object)));
@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         let mut clusters = BTreeSet::new();
         let mut relabelled = Vec::new();
         for key in members {
-            let others = self.copies_of(key).filter(|(_, copy)| copy.spec.group.as_deref() != Some(name));
+            let others = self.list_known_copies(key).filter(|(_, copy)| copy.spec.group.as_deref() != Some(name));
             let others: Vec<_> = others.collect();
             if !others.is_empty() {
                 relabelled.push((key.clone(), name.to_owned()));
@@ -64,23 +64,23 @@ impl<'a> Run<'a> {
         }
         self.relabelled.extend(relabelled);
         for cluster in clusters {
-            self.renew_promises(&cluster);
+            self.promise_anew(&cluster);
         }
     }
 
     /// Promises the room of an object that its annotation places, if it has no copy there: it gets a Schedule at once.
     pub(super) fn promise_direct_copy(&mut self, facts: &'a Facts, target: &DirectTarget) {
-        if self.copies_of(&facts.key).any(|(at, _)| at == target.cluster) {
+        if self.list_known_copies(&facts.key).any(|(at, _)| at == target.cluster) {
             return;
         }
-        let copy = plan_schedule(&facts.key, target.share);
+        let copy = plan_direct_schedule(&facts.key, target.share);
         self.planned.entry(target.cluster.clone()).or_default().push((copy, facts));
-        self.renew_promises(&target.cluster);
+        self.promise_anew(&target.cluster);
     }
 }
 
 /// Returns the Schedule that an object placed by annotation gets, as far as it takes room: the youngest.
-fn plan_schedule(key: &ObjectKey, share: Option<Share>) -> Schedule {
+fn plan_direct_schedule(key: &ObjectKey, share: Option<Share>) -> Schedule {
     let (replicas, completions) = match share {
         None => (None, None),
         Some(Share::Replicas(replicas)) => (Some(replicas), None),

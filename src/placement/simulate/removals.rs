@@ -34,7 +34,7 @@ pub(super) fn count_removals(run: &Run<'_>, old: &Copies, new: &Copies, asked: &
 
 /// Returns whether an object moves by the record of its group, or was itself edited.
 fn moves_or_asks(run: &Run<'_>, key: &ObjectKey, asked: &Asked) -> bool {
-    let moves = run.group_of(key).is_some_and(|group| run.causes.contains_key(group));
+    let moves = run.find_group(key).is_some_and(|group| run.causes.contains_key(group));
     moves || asked.objects.contains(key) || run.assignments.get(key) == Some(&Assignment::Withdrawn)
 }
 

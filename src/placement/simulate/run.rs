@@ -108,14 +108,14 @@ impl<'a> Run<'a> {
             words: BTreeMap::new(),
             by_cluster: BTreeMap::new(),
         };
-        run.count_pods();
+        run.count_known_pods();
         for key in run.objects.keys().copied().collect::<Vec<_>>() {
-            run.assign_object(key);
+            run.assign_anew(key);
         }
         run
     }
 
-    fn count_pods(&mut self) {
+    fn count_known_pods(&mut self) {
         for (key, copies) in &self.copies {
             let Some((key, _)) = self.objects.get_key_value(key) else { continue };
             for (cluster, schedule) in copies {
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
         for (key, object) in &self.objects {
             let facts = &object.facts;
             let old = before.objects.get(*key).map(|object| &object.facts);
-            let group = self.scaled_group(object).or_else(|| self.group_of(key));
+            let group = self.find_scaled_group(object).or_else(|| self.find_group(key));
             let (Some(group), false) = (group, facts.workload.runs_once()) else { continue };
             let is_elsewhere = self.assignments.get(*key) != before.assignments.get(*key);
             let asks = facts.shape.is_some() || facts.scales.is_some();
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         grown
     }
 
-    pub(super) fn group_of(&self, key: &ObjectKey) -> Option<&str> {
+    pub(super) fn find_group(&self, key: &ObjectKey) -> Option<&str> {
         match self.assignments.get(key) {
             Some(Assignment::Group(group)) => Some(group),
             _ => None,
@@ -151,47 +151,50 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the group of what an autoscaler scales.
-    fn scaled_group(&self, object: &SourceObject) -> Option<&str> {
+    fn find_scaled_group(&self, object: &SourceObject) -> Option<&str> {
         object.facts.scales.as_ref()?;
-        self.group_of(object.relations.belongs_to.first()?)
+        self.find_group(object.relations.belongs_to.first()?)
     }
 
     pub(super) fn facts(&self, key: &ObjectKey) -> Option<&'a Facts> {
         self.objects.get(key).map(|object| &object.facts)
     }
 
-    pub(super) fn copies_of(&self, key: &ObjectKey) -> impl Iterator<Item = (&'a str, &'a Schedule)> + use<'a, '_> {
+    pub(super) fn list_known_copies(
+        &self,
+        key: &ObjectKey,
+    ) -> impl Iterator<Item = (&'a str, &'a Schedule)> + use<'a, '_> {
         self.copies.get(key).into_iter().flatten().copied()
     }
 
     /// Finds who decides about an object.
-    pub(super) fn match_object(&self, facts: &Facts) -> Match<'_> {
+    pub(super) fn match_known_object(&self, facts: &Facts) -> Match<'_> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
         self.policies.match_object(facts, self.namespaces.get(facts.key.namespace()).unwrap_or(&NONE))
     }
 
     /// Returns the name of the group of an object under a policy.
-    pub(super) fn group_name(&self, facts: &Facts, policy: &Policy) -> String {
+    pub(super) fn name_group(&self, facts: &Facts, policy: &Policy) -> String {
         let key = GroupKey::new(facts, policy);
         let printed = key.to_spec_key();
         let is_other = |group: &ScheduleGroup| group.spec.key != printed || group.spec.policy.name != policy.name;
         key.group_name(&policy.name, |name| self.groups.get(name).is_some_and(|group| is_other(group)))
     }
 
-    pub(super) fn assign_object(&mut self, key: &ObjectKey) {
+    pub(super) fn assign_anew(&mut self, key: &ObjectKey) {
         let Some(facts) = self.facts(key) else { return };
         let is_alone = self.plans.get(key.namespace()).is_some_and(|plan| plan.alone.contains(key));
         let new = assign_to_decider(
             key,
-            &self.match_object(facts),
+            &self.match_known_object(facts),
             is_alone,
-            |policy| self.group_name(facts, policy),
+            |policy| self.name_group(facts, policy),
             || {
-                let copy = self.copies_of(key).next();
+                let copy = self.list_known_copies(key).next();
                 copy.map_or(Assignment::Unplaced, |(_, copy)| Assignment::Left(copy.spec.group.clone()))
             },
         );
-        if let Some(old) = self.group_of(key).map(str::to_owned)
+        if let Some(old) = self.find_group(key).map(str::to_owned)
             && let Some(members) = self.members.get_mut(&old)
         {
             members.remove(key);
@@ -216,9 +219,9 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the policy that decides about a group.
-    pub(super) fn policy_of(&self, group: &str) -> Option<&Policy> {
+    pub(super) fn find_deciding_policy(&self, group: &str) -> Option<&Policy> {
         let first = self.members.get(group)?.first()?;
-        match self.match_object(self.facts(first)?) {
+        match self.match_known_object(self.facts(first)?) {
             Match::Policy { policy, .. } => self.policies.get(&policy.name),
             _ => None,
         }
@@ -232,7 +235,7 @@ impl<'a> Run<'a> {
 
     fn find_predecessor(&self, group: &str) -> Option<&'a ScheduleGroup> {
         let facts = self.facts(self.members.get(group)?.first()?)?;
-        let Match::Policy { policy, .. } = self.match_object(facts) else { return None };
+        let Match::Policy { policy, .. } = self.match_known_object(facts) else { return None };
         let before = GroupKey::new(facts, policy).across_namespaces()?;
         let printed = before.to_spec_key();
         let is_it = |group: &&ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;

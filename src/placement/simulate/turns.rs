@@ -37,7 +37,7 @@ impl TurnQueue {
     }
 
     /// Takes the request whose turn it is.
-    pub(super) fn take_request(&mut self) -> Option<Request> {
+    pub(super) fn take_turn(&mut self) -> Option<Request> {
         let tenant = self.turns.pop_front()?;
         let of_tenant = self.waiting.get_mut(&tenant)?;
         let (_, request) = of_tenant.pop_first()?;

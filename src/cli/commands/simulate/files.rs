@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::api::SchedulePolicy;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::util::text::visible_cell;
-use crate::chart::manifests::{Manifest, Manifests};
+use crate::chart::manifests::{ManifestObject, Manifests};
 use crate::chart::values::suggest;
 use crate::chart::{Diagnostic, Diagnostics, read_file};
 use crate::cli::output::error::CliError;
@@ -95,7 +95,7 @@ fn list_files(folder: &Path, files: &mut Vec<String>) -> Result<(), CliError> {
     Ok(())
 }
 
-fn text_at<'a>(manifest: &'a Manifest, pointer: &str) -> Option<&'a str> {
+fn text_at<'a>(manifest: &'a ManifestObject, pointer: &str) -> Option<&'a str> {
     manifest.json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -103,7 +103,7 @@ fn text_at<'a>(manifest: &'a Manifest, pointer: &str) -> Option<&'a str> {
 #[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
 fn read_object(
     manifests: &Manifests,
-    manifest: &Manifest,
+    manifest: &ManifestObject,
     kinds: &Kinds,
     namespace: &str,
     given: &mut Given,
@@ -162,7 +162,7 @@ fn set_namespace(json: &mut Value, kind: &Placeable, namespace: &str) {
 
 /// Reads a policy as strictly as the API server does.
 #[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
-fn read_policy(manifests: &Manifests, manifest: &Manifest, kinds: &Kinds) -> Result<SchedulePolicy, Diagnostic> {
+fn read_policy(manifests: &Manifests, manifest: &ManifestObject, kinds: &Kinds) -> Result<SchedulePolicy, Diagnostic> {
     let help = "see the fields: `kubectl explain schedulepolicy.spec`, and docs/placement.md";
     let name = text_at(manifest, "/metadata/name").unwrap_or_default();
     let wrong = |path: &[String], why: String| {
