@@ -195,6 +195,14 @@ fn furnish(sandbox: &Sandbox) -> String {
     for name in ["my.yaml", "agent.yaml"] {
         sandbox.file(name, "imagePullPolicy: Always\n");
     }
+    let west = r#"{"metadata": {"name": "west"}, "spec": {"name": "west", "accepted": true}}"#;
+    sandbox.file("fleet.json", &format!(r#"{{"fleetRecording": 1, "fleet": {{"clusters": [{west}]}}}}"#));
+    let packed = Command::new("gzip").arg("fleet.json").current_dir(home).status();
+    assert!(packed.unwrap().success());
+    std::fs::create_dir(home.join("policies")).unwrap();
+    let app = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n";
+    sandbox.file("app.yaml", app);
+    sandbox.file("policies/app.yaml", app);
     std::fs::create_dir(home.join("backups")).unwrap();
     std::fs::set_permissions(home.join("backups"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     std::fs::write(home.join("backups/demo-20270312T101500.512Z.fleet"), make_backup(&Seal::Open).0).unwrap();

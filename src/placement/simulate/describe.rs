@@ -128,7 +128,7 @@ fn describe_group(run: &Run<'_>, name: &str, decision: &Decision, old: &Copies, 
     let is_frozen = run.state.frozen && run.causes.contains_key(name);
     Placement {
         name: name.to_owned(),
-        asked: asked.everything || is_edited || members.clone().any(|key| asked.objects.contains(key)),
+        asked: is_edited || members.clone().any(|key| asked.concerns(key, old.get(key))),
         policy,
         objects: members.clone().map(ObjectKey::format_title).collect(),
         placed: is_complete && !decision.suspended,
@@ -163,7 +163,7 @@ fn describe_direct(run: &Run<'_>, key: &ObjectKey, old: &Copies, asked: &Asked) 
     });
     let count = decision.targets.len();
     Placement {
-        asked: asked.everything || asked.objects.contains(key),
+        asked: asked.concerns(key, old.get(key)),
         objects: [key.format_title()].into(),
         placed: decision.blocked.is_empty() && decision.withheld.unwrap_or_default() == 0,
         reason: "Direct".to_owned(),

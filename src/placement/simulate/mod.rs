@@ -35,8 +35,19 @@ pub struct Asked {
     pub objects: BTreeSet<ObjectKey>,
     /// Policies that were added or edited.
     pub policies: BTreeSet<String>,
+    /// Clusters that are supposed to be lost: what runs there is asked about.
+    pub clusters: BTreeSet<String>,
     /// Whether the question is about everything.
     pub everything: bool,
+}
+
+impl Asked {
+    /// Returns whether an object with copies in these clusters is asked about.
+    fn concerns(&self, key: &ObjectKey, copies: Option<&BTreeSet<String>>) -> bool {
+        self.everything
+            || self.objects.contains(key)
+            || copies.is_some_and(|clusters| !clusters.is_disjoint(&self.clusters))
+    }
 }
 
 /// Decides everything of a state, and compares it with what runs in the state of before.

@@ -5,7 +5,6 @@ pub(in crate::cli) mod live;
 mod recording;
 mod report;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -137,7 +136,8 @@ fn suppose(
     for name in &args.cluster_down {
         state.mark_cluster_lost(name);
     }
-    state.freeze_by_losses(args.cluster_down.iter().collect::<BTreeSet<_>>().len());
+    asked.clusters.extend(args.cluster_down.iter().cloned());
+    state.freeze_by_losses(asked.clusters.len());
     args.without_cluster.iter().for_each(|name| state.remove_cluster(name));
     if !args.files.is_empty() {
         let given = files::read_given(&args.files, kinds, namespace)?;
