@@ -46,6 +46,11 @@ fn rehearse(site: &Site, backups: &BackupFolder, path: &str) {
     let pods = ["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=rehearsal", "-o", "name"];
     assert_eq!(site.kubectl(&pods), "", "the pod is gone");
 
+    // A quota that has no room for it: nothing is made.
+    site.kubectl(&["-n", "fleet", "create", "quota", "full", "--hard=pods=1"]);
+    verify(path, &[]).fails(3, &["exceeded quota: full", "make room in the quota"]);
+    site.kubectl(&["-n", "fleet", "delete", "quota", "full"]);
+
     // Bytes that are no object, and objects without their definition; a key that did not seal the data.
     let definition = serde_json::json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "carts.shop.example"},
