@@ -131,8 +131,7 @@ async fn wait_until_ready(client: &Client, within: Duration, may_lack: &str) -> 
 
 /// The checks that fail, of what an API server says of all; the whole text if it says something else.
 fn list_lacking(said: &str) -> Vec<String> {
-    let lacking: Vec<String> =
-        said.lines().filter_map(|line| line.strip_prefix("[-]")).map(str::to_owned).collect();
+    let lacking: Vec<String> = said.lines().filter_map(|line| line.strip_prefix("[-]")).map(str::to_owned).collect();
     if lacking.is_empty() { vec![said.to_owned()] } else { lacking }
 }
 
