@@ -2,10 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Port of etcd in the pod of a rehearsal, and that of the API server. Both are on the loopback address only.
-pub const ETCD_PORT: u16 = 2379;
-/// See [`ETCD_PORT`].
-pub const API_PORT: u16 = 6443;
 /// Largest size of a report in bytes: a kubelet keeps 12 KiB of the messages of all containers of a pod, and of each the same
 /// part. The pod of a rehearsal has six.
 pub const MOST_REPORT_BYTES: usize = 2048;

@@ -26,8 +26,46 @@ const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
 const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
 const SNAPSHOT: &str = "/etcdserverpb.Maintenance/Snapshot";
 
-/// Largest number of keys in an answer of [`EtcdClient::list_keys`].
-pub const KEYS_AT_ONCE: i64 = 5_000;
+/// Largest number of keys in a page.
+const KEYS_AT_ONCE: i64 = 5_000;
+
+/// Keys below a prefix, all of one revision, page by page.
+#[derive(Debug)]
+pub struct KeyPages<'c> {
+    client: &'c EtcdClient,
+    prefix: &'c str,
+    /// First key of the next page; none behind the last one.
+    next: Option<Vec<u8>>,
+    revision: i64,
+}
+
+impl KeyPages<'_> {
+    /// The revision; 0 before the first page.
+    pub const fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// Reads the next page; none behind the last one. What is no text in a key is replaced.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub async fn next_page(&mut self) -> Result<Option<Vec<String>>, EtcdError> {
+        let Some(key) = self.next.take() else { return Ok(None) };
+        let (range_end, revision) = (end_of_prefix(self.prefix), self.revision);
+        let request =
+            RangeRequest { key, range_end, limit: KEYS_AT_ONCE, revision, keys_only: true, ..RangeRequest::default() };
+        let answer: RangeResponse = self.client.call(RANGE, request).await?;
+        if self.revision == 0 {
+            self.revision = answer.header.map(|header| header.revision).unwrap_or_default();
+        }
+        if i64::try_from(answer.kvs.len()).is_ok_and(|read| read < answer.count) {
+            // The next key is the same with a zero behind it.
+            self.next = answer.kvs.last().map(|last| [&last.key[..], &[0]].concat());
+        }
+        let keys = answer.kvs.into_iter().map(|found| String::from_utf8_lossy(&found.key).into_owned());
+        Ok(Some(keys.collect()))
+    }
+}
 
 /// The first key behind all that begin with a prefix, which ends in a character of ASCII.
 fn end_of_prefix(prefix: &str) -> Vec<u8> {
@@ -96,26 +134,9 @@ impl EtcdClient {
         Ok(u64::try_from(answer.count).unwrap_or_default())
     }
 
-    /// Lists keys below a prefix, in their order, at most [`KEYS_AT_ONCE`] behind `after`; and the revision that was read.
-    /// What is no text in a key is replaced.
-    ///
-    /// # Errors
-    /// [`EtcdError`].
-    pub async fn list_keys(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        revision: i64,
-    ) -> Result<(Vec<String>, i64), EtcdError> {
-        // The next key is the same with a zero behind it.
-        let key = after.map_or_else(|| prefix.as_bytes().to_vec(), |after| [after.as_bytes(), &[0]].concat());
-        let range_end = end_of_prefix(prefix);
-        let request =
-            RangeRequest { key, range_end, limit: KEYS_AT_ONCE, revision, keys_only: true, ..RangeRequest::default() };
-        let answer: RangeResponse = self.call(RANGE, request).await?;
-        let revision = answer.header.map(|header| header.revision).unwrap_or_default();
-        let keys = answer.kvs.into_iter().map(|found| String::from_utf8_lossy(&found.key).into_owned());
-        Ok((keys.collect(), revision))
+    /// Pages of the keys below a prefix, in their order.
+    pub fn list_keys<'c>(&'c self, prefix: &'c str) -> KeyPages<'c> {
+        KeyPages { client: self, prefix, next: Some(prefix.into()), revision: 0 }
     }
 
     /// Reads the state of the member. It answers without a quorum, too.

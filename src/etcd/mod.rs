@@ -20,7 +20,7 @@ mod member;
 mod messages;
 mod snapshot;
 
-pub use client::{EtcdClient, KEYS_AT_ONCE};
+pub use client::{EtcdClient, KeyPages};
 pub use connect::{CLIENT_PORT, MemberAddress, PodPorts};
 pub use error::EtcdError;
 pub use identity::{ClientIdentity, VALID_FOR};

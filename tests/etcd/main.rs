@@ -50,6 +50,26 @@ async fn every_member_answers_every_call() {
 }
 
 #[tokio::test]
+async fn keys_come_in_pages_of_one_revision() {
+    let etcd = shared();
+    etcd.put_keys("/pages/", 5_050);
+    etcd.etcdctl(&["put", "/pages0", "the first key behind them"], None);
+    let client = etcd.client(0);
+    let mut pages = client.list_keys("/pages/");
+    let first = pages.next_page().await.unwrap().unwrap();
+    let revision = pages.revision();
+    assert_eq!((first.len(), first[0].as_str()), (5_000, "/pages/0000"));
+    // What is written meanwhile belongs to a later revision.
+    etcd.etcdctl(&["put", "/pages/9999", "late"], None);
+    let second = pages.next_page().await.unwrap().unwrap();
+    assert_eq!((second.len(), second[49].as_str()), (50, "/pages/5049"));
+    assert_eq!((pages.next_page().await.unwrap(), pages.revision()), (None, revision));
+    assert_eq!(client.count_keys("/pages/", revision).await.unwrap(), 5_050);
+    assert_eq!(client.count_keys("/pages/", 0).await.unwrap(), 5_051);
+    assert_eq!(client.list_keys("/none/").next_page().await.unwrap(), Some(Vec::new()));
+}
+
+#[tokio::test]
 async fn equal_members_are_reported_as_healthy() {
     let etcd = shared();
     let report = observe_members(&etcd.clients(), Some(8 << 30)).await;

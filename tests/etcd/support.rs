@@ -155,6 +155,19 @@ impl Etcd {
         }
     }
 
+    /// Writes keys that end in a number of four digits, as many at a time as etcd takes in a transaction.
+    pub(crate) fn put_keys(&self, prefix: &str, count: usize) {
+        let file = self.path("transaction");
+        let numbers: Vec<usize> = (0..count).collect();
+        for part in numbers.chunks(128) {
+            let puts: String = part.iter().map(|number| format!("put {prefix}{number:04} x\n")).collect();
+            // Nothing is compared, and nothing is done instead.
+            fs_err::write(&file, format!("\n{puts}\n\n")).unwrap();
+            let put = self.etcdctl(&["txn"], Some(&file));
+            assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
+        }
+    }
+
     pub(crate) fn stop_member(&self, number: usize) {
         let mut child = self.members[number].lock().unwrap();
         child.kill().unwrap();

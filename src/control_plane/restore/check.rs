@@ -9,7 +9,7 @@ use kube::api::Api;
 
 use super::error::RestoreError;
 use super::fence::{API_SERVER, ETCD, deployments, read_scale};
-use super::pods::LOG_BYTES;
+use super::pod_parts::LOG_BYTES;
 use super::site::StoreSite;
 use super::{ArchiveSource, RESTORE_MANAGER, RestoreTarget};
 use crate::api::labels::KEYS_MANAGER;

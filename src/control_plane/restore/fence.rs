@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::error::RestoreError;
-use super::pods::LABEL_COMPONENT;
+use super::pod_parts::LABEL_COMPONENT;
 use super::stage::{RestoreFacts, SERVICE};
 use super::{RESTORE_MANAGER, RestoreTarget};
 use crate::api::labels::LABEL_INSTANCE;

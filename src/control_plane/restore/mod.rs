@@ -18,6 +18,7 @@ mod check;
 mod error;
 mod fence;
 mod hold;
+mod pod_parts;
 mod pods;
 mod rehearsal_pod;
 mod rehearse;

@@ -6,12 +6,14 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::error::RestoreError;
+use super::pod_parts::{
+    LABEL_COMPONENT, LOG_BYTES, RECEIVE, SPARE_BYTES, build_pod, etcd_container, program_container, receive_arguments,
+};
 use super::send::send_snapshot;
 use super::site::StoreSite;
 use super::{ArchiveSource, RestoreTarget};
-use crate::api::labels::{LABEL_INSTANCE, LABEL_PART_OF};
+use crate::api::labels::LABEL_INSTANCE;
 use crate::api::readiness_log::log_message;
-use crate::api::transfer::RECEIVE_PORT;
 use crate::api::util::text::visible_line;
 use crate::diagnose::pod::{
     all_statuses, current_termination, describe_pod_state, init_statuses, is_running, pod_phase, waiting_message,
@@ -20,17 +22,9 @@ use crate::diagnose::pod::{
 
 /// Component of these pods, in their labels.
 const COMPONENT: &str = "restore";
-/// Label with the name of a component on its pods.
-pub(super) const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
-/// Container that takes the snapshot.
-pub(super) const RECEIVE: &str = "receive";
 /// The snapshot in a pod, on a volume of its own.
 const SNAPSHOT_FOLDER: &str = "/restore";
 const SNAPSHOT_FILE: &str = "/restore/snapshot.db";
-/// Bytes that a new store needs beside the snapshot: its log, of which etcd allocates 64 MB at once.
-pub(super) const LOG_BYTES: u64 = 96 * 1024 * 1024;
-/// Bytes beside the snapshot on the volume that it arrives on.
-pub(super) const SPARE_BYTES: u64 = 16 * 1024 * 1024;
 /// Longest life of such a pod, in seconds, if nobody deletes it.
 const LIFE_SECONDS: u32 = 4 * 60 * 60;
 /// Revisions that a restored store is ahead: more than any client has seen since the backup.
@@ -197,48 +191,20 @@ pub(super) fn build_store_pod(
         let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}})
     };
-    let pod = &site.pod;
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": pod_name(member),
-            "namespace": site.namespace,
-            // The labels of the installation's network policies, and of no Service.
-            "labels": {LABEL_COMPONENT: COMPONENT, LABEL_INSTANCE: site.name, LABEL_PART_OF: "fleet"},
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": LIFE_SECONDS,
-            "terminationGracePeriodSeconds": 1,
-            "serviceAccountName": pod.service_account_name,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "securityContext": pod.security_context,
-            "imagePullSecrets": pod.image_pull_secrets,
-            "nodeSelector": pod.node_selector,
-            "tolerations": pod.tolerations,
-            "priorityClassName": pod.priority_class_name,
-            "affinity": node.map(on_node),
-            "initContainers": first,
-            "containers": [last],
-            "volumes": volumes,
-        },
-    })
+    let mut pod = build_pod(site, (&pod_name(member), COMPONENT), LIFE_SECONDS, [first, vec![last], volumes]);
+    if let Some(node) = node {
+        pod["spec"]["affinity"] = on_node(node);
+    }
+    pod
 }
 
 fn prepare_containers(site: &StoreSite, member: &str, snapshot_bytes: u64, run: &str) -> Vec<Value> {
     let need = format!("--need-bytes={}", snapshot_bytes + LOG_BYTES);
-    let prepare = program_container(site, "room", &store_arguments(site, "prepare", run, Some(&need)), true);
-    let receive = [
-        "receive".to_owned(),
-        format!("--file={SNAPSHOT_FILE}"),
-        format!("--max-bytes={snapshot_bytes}"),
-        format!("--port={RECEIVE_PORT}"),
-    ];
-    let mut receive = program_container(site, RECEIVE, &receive, false);
+    let prepare = store_container(site, "room", "prepare", run, Some(&need));
     let snapshot = json!({"name": "snapshot", "mountPath": SNAPSHOT_FOLDER});
-    receive["volumeMounts"] = json!([snapshot]);
+    let arguments = receive_arguments(SNAPSHOT_FILE, snapshot_bytes);
+    let resources = site.etcd.resources.as_ref();
+    let receive = program_container(site, RECEIVE, &arguments, resources, std::slice::from_ref(&snapshot));
     let command = [
         "etcdctl".to_owned(),
         "snapshot".to_owned(),
@@ -254,16 +220,7 @@ fn prepare_containers(site: &StoreSite, member: &str, snapshot_bytes: u64, run: 
         format!("--bump-revision={REVISIONS_AHEAD}"),
         "--mark-compacted".to_owned(),
     ];
-    let restore = json!({
-        "name": "restore",
-        "image": site.etcd.image,
-        "imagePullPolicy": site.etcd.image_pull_policy,
-        "command": command,
-        "resources": site.etcd.resources,
-        "securityContext": site.etcd.security_context,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [data_mount(site), snapshot],
-    });
+    let restore = etcd_container(site, "restore", &command, &[data_mount(site), snapshot]);
     vec![prepare, receive, restore]
 }
 
@@ -274,27 +231,15 @@ fn last_container(site: &StoreSite, work: &StoreWork, run: &str) -> Value {
         StoreWork::Rollback => "rollback",
         StoreWork::Commit => "commit",
     };
-    program_container(site, "store", &store_arguments(site, action, run, None), true)
+    store_container(site, "store", action, run, None)
 }
 
-fn store_arguments(site: &StoreSite, action: &str, run: &str, further: Option<&str>) -> Vec<String> {
+/// A container that works on the volume of a member.
+fn store_container(site: &StoreSite, name: &str, action: &str, run: &str, further: Option<&str>) -> Value {
     let arguments = ["store", action].map(str::to_owned).into_iter();
     let named = [format!("--data-dir={}", site.data_dir), format!("--run={run}")];
-    arguments.chain(named).chain(further.map(str::to_owned)).collect()
-}
-
-fn program_container(site: &StoreSite, name: &str, arguments: &[String], on_data: bool) -> Value {
-    let mounts: Vec<Value> = on_data.then(|| data_mount(site)).into_iter().collect();
-    json!({
-        "name": name,
-        "image": site.program.0,
-        "imagePullPolicy": site.program.1,
-        "args": arguments,
-        "resources": site.etcd.resources,
-        "securityContext": site.etcd.security_context,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
-    })
+    let arguments: Vec<String> = arguments.chain(named).chain(further.map(str::to_owned)).collect();
+    program_container(site, name, &arguments, site.etcd.resources.as_ref(), &[data_mount(site)])
 }
 
 fn data_mount(site: &StoreSite) -> Value {

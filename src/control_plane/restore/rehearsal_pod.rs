@@ -1,26 +1,27 @@
 //! The pod of a rehearsal: keys and snapshot come into it, etcd and the API server start on them, and one container reads all.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use k8s_openapi::api::core::v1::Container;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
 
 use super::error::RestoreError;
 use super::fence::API_SERVER;
-use super::pods::{LABEL_COMPONENT, LOG_BYTES, RECEIVE, SPARE_BYTES};
+use super::pod_parts::{
+    LOG_BYTES, RECEIVE, SPARE_BYTES, build_container, build_pod, etcd_container, program_container, receive_arguments,
+};
 use super::site::StoreSite;
-use crate::api::labels::{LABEL_INSTANCE, LABEL_PART_OF};
+use super::start::API_PORT;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::api::rehearsal::{API_PORT, ETCD_PORT};
-use crate::api::transfer::RECEIVE_PORT;
 use crate::backup::Header;
+use crate::etcd::CLIENT_PORT;
 
 /// Component of these pods, in their labels.
 pub(super) const COMPONENT: &str = "rehearsal";
-/// Container that takes the keys, and container that reads everything.
+/// Container that takes the keys.
 pub(super) const RECEIVE_KEYS: &str = "receive-keys";
-/// See [`RECEIVE_KEYS`].
+/// Container that reads everything.
 pub(super) const PROBE: &str = "probe";
 /// Files of the key set that the pod gets: no key of a CA.
 pub(super) const KEY_FILES: [&str; 15] = [
@@ -89,113 +90,57 @@ impl RehearsalSite {
 
 /// The pod of a rehearsal.
 pub(super) fn build_rehearsal_pod(site: &RehearsalSite, header: &Header, run: &str) -> Value {
-    let (store, pod) = (&site.store, &site.store.pod);
     let size = header.snapshot_bytes.saturating_mul(2).saturating_add(LOG_BYTES + SPARE_BYTES);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": format!("fleet-rehearsal-{run}"),
-            "namespace": store.namespace,
-            // The labels of the installation's network policies, and of no Service.
-            "labels": {LABEL_COMPONENT: COMPONENT, LABEL_INSTANCE: store.name, LABEL_PART_OF: "fleet"},
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": LIFE_SECONDS,
-            "terminationGracePeriodSeconds": 1,
-            "serviceAccountName": pod.service_account_name,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "securityContext": pod.security_context,
-            "imagePullSecrets": pod.image_pull_secrets,
-            "nodeSelector": pod.node_selector,
-            "tolerations": pod.tolerations,
-            "priorityClassName": pod.priority_class_name,
-            "initContainers": [
-                receive_container(site, RECEIVE_KEYS, &format!("{KEYS}/bundle.json"), KEYS_BYTES, true),
-                receive_container(site, RECEIVE, &format!("{STORE}/snapshot.db"), header.snapshot_bytes, false),
-                etcd_container(site, "restore", &restore_command()),
-            ],
-            "containers": [
-                etcd_container(site, "etcd", &etcd_command(header.quota_bytes)),
-                api_server_container(site),
-                probe_container(site),
-            ],
-            "volumes": [
-                {"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": KEYS_BYTES.to_string()}},
-                {"name": "store", "emptyDir": {"sizeLimit": size.to_string()}},
-            ],
-        },
-    })
+    let (store, mounts) = (&site.store, [mount_keys(true), mount_store()]);
+    let first = vec![
+        receive_keys_container(site),
+        receive_snapshot_container(site, header.snapshot_bytes),
+        etcd_container(store, "restore", &restore_command(), &mounts),
+    ];
+    let containers = vec![
+        etcd_container(store, "etcd", &etcd_command(header.quota_bytes), &mounts),
+        api_server_container(site),
+        probe_container(site),
+    ];
+    let volumes = vec![
+        json!({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": KEYS_BYTES.to_string()}}),
+        json!({"name": "store", "emptyDir": {"sizeLimit": size.to_string()}}),
+    ];
+    let name = format!("fleet-rehearsal-{run}");
+    build_pod(store, (&name, COMPONENT), LIFE_SECONDS, [first, containers, volumes])
 }
 
-fn receive_container(site: &RehearsalSite, name: &str, file: &str, most_bytes: u64, is_bundle: bool) -> Value {
-    let mut arguments = vec![
-        "receive".to_owned(),
-        format!("--file={file}"),
-        format!("--max-bytes={most_bytes}"),
-        format!("--port={RECEIVE_PORT}"),
-    ];
-    arguments.extend(is_bundle.then(|| "--bundle".to_owned()));
-    let mounts = json!([{"name": "keys", "mountPath": KEYS}, {"name": "store", "mountPath": STORE}]);
-    program_container(site, name, &arguments, &mounts)
+fn mount_keys(is_read_only: bool) -> Value {
+    json!({"name": "keys", "mountPath": KEYS, "readOnly": is_read_only})
+}
+
+fn mount_store() -> Value {
+    json!({"name": "store", "mountPath": STORE})
+}
+
+fn receive_keys_container(site: &RehearsalSite) -> Value {
+    let mut arguments = receive_arguments(&format!("{KEYS}/bundle.json"), KEYS_BYTES);
+    arguments.push("--bundle".to_owned());
+    let resources = site.store.program_resources.as_ref();
+    program_container(&site.store, RECEIVE_KEYS, &arguments, resources, &[mount_keys(false)])
+}
+
+fn receive_snapshot_container(site: &RehearsalSite, bytes: u64) -> Value {
+    let arguments = receive_arguments(&format!("{STORE}/snapshot.db"), bytes);
+    program_container(&site.store, RECEIVE, &arguments, site.store.program_resources.as_ref(), &[mount_store()])
 }
 
 fn probe_container(site: &RehearsalSite) -> Value {
     let arguments = [
         "probe".to_owned(),
         format!("--kubeconfig={KEYS}/scheduler.kubeconfig"),
-        format!("--etcd=https://127.0.0.1:{ETCD_PORT}"),
+        format!("--etcd=https://127.0.0.1:{CLIENT_PORT}"),
         format!("--etcd-ca-file={KEYS}/etcd-ca.crt"),
         format!("--etcd-cert-file={KEYS}/apiserver-etcd-client.crt"),
         format!("--etcd-key-file={KEYS}/apiserver-etcd-client.key"),
         "--report=/dev/termination-log".to_owned(),
     ];
-    let mounts = json!([{"name": "keys", "mountPath": KEYS, "readOnly": true}]);
-    program_container(site, PROBE, &arguments, &mounts)
-}
-
-fn program_container(site: &RehearsalSite, name: &str, arguments: &[String], mounts: &Value) -> Value {
-    let (image, policy) = &site.store.program;
-    container(
-        name,
-        (image, policy.as_ref()),
-        &json!({ "args": arguments }),
-        site.store.program_resources.as_ref(),
-        site,
-        mounts,
-    )
-}
-
-fn container(
-    name: &str,
-    (image, policy): (&str, Option<&String>),
-    runs: &Value,
-    resources: Option<&ResourceRequirements>,
-    site: &RehearsalSite,
-    mounts: &Value,
-) -> Value {
-    let mut container = json!({
-        "name": name,
-        "image": image,
-        "imagePullPolicy": policy,
-        "resources": resources,
-        "securityContext": site.store.etcd.security_context,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
-    });
-    if let (Some(container), Some(runs)) = (container.as_object_mut(), runs.as_object()) {
-        container.extend(runs.clone());
-    }
-    container
-}
-
-fn etcd_container(site: &RehearsalSite, name: &str, command: &[String]) -> Value {
-    let etcd = &site.store.etcd;
-    let mounts = json!([{"name": "keys", "mountPath": KEYS, "readOnly": true}, {"name": "store", "mountPath": STORE}]);
-    let image = (etcd.image.as_deref().unwrap_or_default(), etcd.image_pull_policy.as_ref());
-    container(name, image, &json!({ "command": command }), etcd.resources.as_ref(), site, &mounts)
+    program_container(&site.store, PROBE, &arguments, site.store.program_resources.as_ref(), &[mount_keys(true)])
 }
 
 /// Arguments of a member that is alone, for `etcdctl snapshot restore` and for etcd.
@@ -215,7 +160,7 @@ fn restore_command() -> Vec<String> {
 }
 
 fn etcd_command(quota_bytes: Option<u64>) -> Vec<String> {
-    let client = format!("https://127.0.0.1:{ETCD_PORT}");
+    let client = format!("https://127.0.0.1:{CLIENT_PORT}");
     let own = [
         format!("--listen-client-urls={client}"),
         format!("--advertise-client-urls={client}"),
@@ -236,7 +181,7 @@ fn etcd_command(quota_bytes: Option<u64>) -> Vec<String> {
 fn api_server_container(site: &RehearsalSite) -> Value {
     let given = &site.api_server;
     let own = [
-        format!("--etcd-servers=https://127.0.0.1:{ETCD_PORT}"),
+        format!("--etcd-servers=https://127.0.0.1:{CLIENT_PORT}"),
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={API_PORT}"),
         // Each read is one of etcd: a cache that one object keeps empty would answer for none.
@@ -259,10 +204,13 @@ fn api_server_container(site: &RehearsalSite) -> Value {
     } else {
         command.extend(own.clone());
     }
-    let mounts = json!([{"name": "keys", "mountPath": site.pki_path, "readOnly": true}]);
-    let image = (given.image.as_deref().unwrap_or_default(), given.image_pull_policy.as_ref());
-    let runs = json!({"command": command, "args": args, "env": given.env});
-    let mut container = container(API_SERVER, image, &runs, given.resources.as_ref(), site, &mounts);
+    let mount = json!({"name": "keys", "mountPath": site.pki_path, "readOnly": true});
+    let mut container = build_container(&site.store, API_SERVER, given.resources.as_ref(), &[mount]);
+    container["image"] = json!(given.image);
+    container["imagePullPolicy"] = json!(given.image_pull_policy);
+    container["command"] = json!(command);
+    container["args"] = json!(args);
+    container["env"] = json!(given.env);
     container["securityContext"] = json!(given.security_context);
     container
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -12,19 +13,21 @@ use kube::api::{Api, PostParams};
 
 use super::check::{check_api_server, compare_fingerprints};
 use super::error::RestoreError;
-use super::pods::{RECEIVE, check_pod, delete_pods, describe_wait, wait_for_receiver};
+use super::pod_parts::RECEIVE;
+use super::pods::{check_pod, delete_pods, describe_wait, wait_for_receiver};
 use super::rehearsal_pod::{COMPONENT, KEY_FILES, PROBE, RECEIVE_KEYS, RehearsalSite, build_rehearsal_pod};
 use super::send::{send_bundle, send_snapshot};
+use super::start::API_PORT;
 use super::{ArchiveSource, RestoreTarget};
 use crate::api::rbac::{Right, Scope, merge_rights};
-use crate::api::rehearsal::{API_PORT, MOST_REPORT_BYTES, RehearsalReport};
+use crate::api::rehearsal::{MOST_REPORT_BYTES, RehearsalReport};
 use crate::backup::{MOST_SMALL_BYTES, read_archive};
 use crate::check::access::list_forbidden_rights;
 use crate::control_plane::etcd::access::etcd_rights;
 use crate::control_plane::keys::find_keys::from_cluster;
 use crate::diagnose::pod::{current_termination, main_statuses};
 use crate::inventory::release::random_id;
-use crate::pki::{Endpoint, Files, Lifetimes, SecretText, Subject, ensure_key_set, fingerprint_keys};
+use crate::pki::{Endpoint, Files, Lifetimes, San, SecretText, Subject, ensure_key_set, fingerprint_keys};
 
 /// Files that are those of the backup: with them its data is read. The others are made for the rehearsal.
 const ARCHIVED: [&str; 3] = ["encryption.yaml", "sa.key", "sa.pub"];
@@ -126,8 +129,7 @@ impl RestoreTarget<'_> {
             }
             files
         };
-        let host = [127, 0, 0, 1].into();
-        let loopback = Endpoint { host: crate::pki::San::Ip(host), port: API_PORT };
+        let loopback = Endpoint { host: San::Ip([127, 0, 0, 1].into()), port: API_PORT };
         let subject = Subject {
             control_plane: self.name.to_string(),
             namespace: self.namespace.to_string(),
@@ -169,7 +171,7 @@ pub(super) fn read_report(pod: &Pod) -> Option<Result<RehearsalReport, RestoreEr
 
 /// The key files in the Secrets of an archive.
 async fn read_archived_keys(source: &ArchiveSource) -> Result<Files, RestoreError> {
-    let (path, opening) = (source.path.clone(), std::sync::Arc::clone(&source.opening));
+    let (path, opening) = (source.path.clone(), Arc::clone(&source.opening));
     let reading = tokio::task::spawn_blocking(move || {
         let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut take = |name: &str, bytes: &[u8]| {

@@ -26,7 +26,8 @@ use crate::k8s::connect::port_forward::open_pod_port;
 use crate::pki::Kubeconfig;
 
 /// Port of the API server in its pods.
-const API_PORT: u16 = 6443;
+pub(super) const API_PORT: u16 = 6443;
+
 impl RestoreTarget<'_> {
     /// Starts etcd and the API server, has agents hold deletions, and deletes the clusters that are to be forgotten.
     pub(super) async fn start_api(&self, facts: &RestoreFacts) -> Result<(), RestoreError> {

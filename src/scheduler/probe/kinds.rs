@@ -86,8 +86,7 @@ pub(super) async fn discover_kinds(client: &Client, report: &mut RehearsalReport
         let missing: Vec<_> = defined.iter().filter(|one| !is_served(one)).collect();
         if (missing.is_empty() && faults.is_empty()) || Instant::now() >= end {
             for (group, plural) in missing {
-                let why = "it is defined, and not served".to_owned();
-                report.add_fault(&format!("{plural}.{group}"), &why);
+                report.add_fault(&format!("{plural}.{group}"), "it is defined, and not served");
             }
             for (about, why) in faults {
                 report.add_fault(&about, &why);

@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 
 use super::kinds::Kind;
 use crate::api::rehearsal::RehearsalReport;
-use crate::etcd::{EtcdClient, KEYS_AT_ONCE};
+use crate::etcd::EtcdClient;
 use crate::k8s::connect::daemon_client::describe_error;
 
 /// Objects in a page.
@@ -85,9 +85,8 @@ async fn name_unreadable(
     kind: &Kind,
     report: &mut RehearsalReport,
 ) -> anyhow::Result<usize> {
-    let (mut after, mut tried, mut unreadable) = (None, 0, 0);
-    loop {
-        let (keys, _) = etcd.list_keys(&kind.folder, after.as_deref(), 0).await?;
+    let (mut pages, mut tried, mut unreadable) = (etcd.list_keys(&kind.folder), 0, 0);
+    while let Some(keys) = pages.next_page().await? {
         for key in &keys {
             tried += 1;
             if let Err(why) = read_object(client, kind, key).await {
@@ -98,12 +97,8 @@ async fn name_unreadable(
                 return Ok(unreadable);
             }
         }
-        let is_last = i64::try_from(keys.len()).unwrap_or(i64::MAX) < KEYS_AT_ONCE;
-        match keys.into_iter().next_back().filter(|_| !is_last) {
-            Some(last) => after = Some(last),
-            None => return Ok(unreadable),
-        }
     }
+    Ok(unreadable)
 }
 
 /// Reads the object of a key; else, returns the reason.

@@ -24,9 +24,9 @@ use crate::daemon::stop::Stop;
 use crate::k8s::connect::daemon_client::{build_daemon_client, describe_error};
 use crate::scheduler::etcd_args::EtcdArgs;
 
-/// Time in which an API server that answers serves everything, and time in which it is ready when everything was read.
+/// Time in which an API server that answers serves everything.
 const SERVES_WITHIN: Duration = Duration::from_secs(90);
-/// See [`SERVES_WITHIN`].
+/// Time in which it is ready, after everything was read.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 /// Check that fails as long as an API server has not read what it watches: what cannot be read keeps it so.
 const READS: &str = "informer-sync ";
@@ -82,7 +82,7 @@ pub async fn probe_everything(args: &ProbeArgs) -> anyhow::Result<RehearsalRepor
     let etcd = args.etcd.build_client()?;
     let mut report = RehearsalReport::default();
     wait_for_answer(&client, Duration::from_secs(args.within_seconds)).await?;
-    let serves = wait_until_ready(&client, SERVES_WITHIN, READS).await;
+    let serves = wait_until_ready(&client, SERVES_WITHIN, Some(READS)).await;
     let found = kinds::discover_kinds(&client, &mut report).await?;
     for kind in &found {
         listing::read_kind(&client, &etcd, kind, &mut report).await?;
@@ -90,7 +90,7 @@ pub async fn probe_everything(args: &ProbeArgs) -> anyhow::Result<RehearsalRepor
     report.revision = unread::find_unread_keys(&etcd, &found, &mut report).await?;
     // What was found is the reason; without one there is nothing but to wait.
     let patience = if report.faults == 0 { READY_WITHIN } else { Duration::ZERO };
-    if let Err(why) = serves.and(wait_until_ready(&client, patience, "").await) {
+    if let Err(why) = serves.and(wait_until_ready(&client, patience, None).await) {
         report.add_fault("API server", &why);
     }
     Ok(report)
@@ -110,8 +110,8 @@ async fn wait_for_answer(client: &Client, within: Duration) -> anyhow::Result<()
     }
 }
 
-/// Waits until an API server is ready but for checks that begin with `may_lack`; else, returns what it lacks.
-async fn wait_until_ready(client: &Client, within: Duration, may_lack: &str) -> Result<(), String> {
+/// Waits until an API server is ready, but for checks that begin with `may_lack`; else, returns what it lacks.
+async fn wait_until_ready(client: &Client, within: Duration, may_lack: Option<&str>) -> Result<(), String> {
     let end = Instant::now() + within;
     loop {
         let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
@@ -119,7 +119,7 @@ async fn wait_until_ready(client: &Client, within: Duration, may_lack: &str) -> 
             Ok(_) => return Ok(()),
             Err(error) => list_lacking(&describe_error(&error)),
         };
-        if lacking.iter().all(|check| check.starts_with(may_lack)) && !may_lack.is_empty() {
+        if may_lack.is_some_and(|may_lack| lacking.iter().all(|check| check.starts_with(may_lack))) {
             return Ok(());
         }
         if Instant::now() >= end {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::kinds::{Kind, REGISTRY};
 use crate::api::rehearsal::RehearsalReport;
-use crate::etcd::{EtcdClient, KEYS_AT_ONCE};
+use crate::etcd::EtcdClient;
 
 /// Folders of what an API server keeps for itself.
 const INTERNAL: [&str; 3] = ["masterleases/", "peerserverleases/", "ranges/"];
@@ -20,26 +20,17 @@ pub(super) async fn find_unread_keys(
 ) -> anyhow::Result<i64> {
     let folders: BTreeSet<&str> = kinds.iter().map(|kind| kind.folder.as_str()).collect();
     let mut unread: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut after, mut revision) = (None, 0);
-    loop {
-        let (keys, read) = etcd.list_keys(REGISTRY, after.as_deref(), revision).await?;
-        if revision == 0 {
-            revision = read;
-        }
+    let mut pages = etcd.list_keys(REGISTRY);
+    while let Some(keys) = pages.next_page().await? {
         for folder in keys.iter().filter_map(|key| find_unread_folder(key, &folders)) {
             *unread.entry(folder).or_default() += 1;
-        }
-        let is_last = i64::try_from(keys.len()).unwrap_or(i64::MAX) < KEYS_AT_ONCE;
-        match keys.into_iter().next_back().filter(|_| !is_last) {
-            Some(last) => after = Some(last),
-            None => break,
         }
     }
     for (folder, count) in unread {
         let keys = if count == 1 { "1 key".to_owned() } else { format!("{count} keys") };
         report.add_fault(&folder, &format!("{keys} of a kind that is not served: its definition is missing"));
     }
-    Ok(revision)
+    Ok(pages.revision())
 }
 
 /// The folder of a key that no kind reads.

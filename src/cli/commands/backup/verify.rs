@@ -12,7 +12,7 @@ use super::rehearse::rehearse_backup;
 use super::{archive_error, format_size, open_archive, read_sidecar};
 use crate::api::rehearsal::RehearsalReport;
 use crate::api::util::text::visible_line;
-use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, Verified, hash_file, verify_archive};
+use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, hash_file, verify_archive};
 use crate::cli::args::global::Global;
 use crate::cli::args::run::parse_duration;
 use crate::cli::output::error::{CliError, Exit};
@@ -26,7 +26,8 @@ with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to d
 
 With `--rehearse`, the backup is started: a pod in the namespace of the control plane runs etcd and the API server on its
 data, with its keys, and everything in it is read. The control plane itself is neither changed nor asked. The pod is
-deleted afterwards, and ends by itself after ten minutes whatever happens. The file beside the backup notes the result.
+deleted afterwards, and ends by itself after ten minutes whatever happens. If nothing is wrong, the file beside the backup
+says when it was started.
 
 Examples:
   fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key
@@ -83,17 +84,19 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
     let failed = |error: ArchiveError| archive_error(&args.file, &error);
     let sidecar = read_sidecar(&args.file);
     let as_written = sidecar.as_ref().map(|_| true);
-    let (mut found, unopened) = match verify_archive(open_archive(&args.file)?, &opening) {
-        Ok(Verified { header, parts, bytes, sha256 }) => {
-            (Found { bytes, sha256, as_written, header: Some(header), parts, rehearsal: None }, None)
-        }
-        // It was not read to its end: whether it is what was written shows by its hash.
+    let (verified, unopened) = match verify_archive(open_archive(&args.file)?, &opening) {
+        Ok(verified) => (Some(verified), None),
         Err(error @ (ArchiveError::KeysMissing(_) | ArchiveError::Damaged { .. })) if sidecar.is_some() => {
-            let (bytes, sha256) = hash_file(open_archive(&args.file)?).map_err(failed)?;
-            (Found { bytes, sha256, as_written, header: None, parts: Vec::new(), rehearsal: None }, Some(error))
+            (None, Some(error))
         }
         Err(error) => return Err(failed(error)),
     };
+    let (bytes, sha256) = match &verified {
+        Some(verified) => (verified.bytes, verified.sha256.clone()),
+        // It was not read to its end: whether it is what was written shows by its hash.
+        None => hash_file(open_archive(&args.file)?).map_err(failed)?,
+    };
+    let mut found = Found { bytes, sha256, as_written, header: None, parts: Vec::new(), rehearsal: None };
     let differs = sidecar.and_then(|sidecar| describe_difference(&found, &sidecar));
     match (unopened, differs) {
         (Some(ArchiveError::Damaged { place, why }), Some(differs)) => {
@@ -107,11 +110,12 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
         (Some(error), None) => return Err(failed(error)),
         (None, None) => {}
     }
-    if let (true, Some(header)) = (args.rehearse, found.header.clone()) {
-        let verified =
-            Verified { header, parts: found.parts.clone(), bytes: found.bytes, sha256: found.sha256.clone() };
+    if let Some(verified) = verified {
         let source = ArchiveSource { path: args.file.clone(), opening: Arc::new(opening), verified };
-        found.rehearsal = Some(rehearse_backup(ui, global, &source, args.timeout).await?);
+        if args.rehearse {
+            found.rehearsal = Some(rehearse_backup(ui, global, &source, args.timeout).await?);
+        }
+        (found.header, found.parts) = (Some(source.verified.header), source.verified.parts);
     }
     let text = match args.output {
         Some(format) => format.serialize_value(&found),
@@ -137,7 +141,7 @@ fn format_found(path: &Path, found: &Found) -> String {
             found.sha256
         );
     };
-    let text = format!(
+    let mut text = format!(
         "{path} is whole: {} parts, {size}, SHA-256 {}.\nIt is of control plane {} at {}, revision {} to {}, with a store of {}.\n",
         found.parts.len(),
         found.sha256,
@@ -147,7 +151,6 @@ fn format_found(path: &Path, found: &Found) -> String {
         header.revision.to,
         format_size(header.snapshot_bytes),
     );
-    let mut text = text;
     if !header.keys {
         text += "It has no keys: only the Secrets of that control plane read its data.\n";
     }
