@@ -86,7 +86,7 @@ pub fn read_archive_header(input: impl Read, opening: &Opening) -> Result<Header
     let mut entries = archive.entries().map_err(|error| reading.failed(error))?.raw(true);
     let first = entries.next().ok_or_else(|| reading.damaged("it is empty"))?;
     let entry = first.map_err(|error| reading.failed(error))?;
-    let (kind, name) = reading.check_entry(&entry, None)?;
+    let (kind, name) = reading.check_archive_entry(&entry, None)?;
     let (_, text) = reading.read_entry(entry, kind, &name)?;
     reading.parse_header(&text)
 }
@@ -193,7 +193,7 @@ impl Reading<'_> {
             if parts.len() >= MOST_PARTS {
                 return Err(self.damaged(format!("it has more than {MOST_PARTS} parts")));
             }
-            let (kind, name) = self.check_entry(&entry, last)?;
+            let (kind, name) = self.check_archive_entry(&entry, last)?;
             if parts.iter().any(|part| part.name == name) {
                 return Err(self.damaged(format!("part {name} is in it twice")));
             }
@@ -221,7 +221,7 @@ impl Reading<'_> {
     }
 
     /// Checks an entry before anything of it is read: what it is, and whether it may come here.
-    fn check_entry<R: Read>(
+    fn check_archive_entry<R: Read>(
         &mut self,
         entry: &tar::Entry<'_, R>,
         last: Option<PartKind>,

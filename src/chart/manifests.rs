@@ -27,7 +27,7 @@ impl Manifests {
     ///
     /// # Errors
     /// Everything that is wrong, each problem at its place.
-    pub fn read_files(
+    pub fn read_manifest_files(
         files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>,
     ) -> Result<Self, Diagnostics> {
         let (mut manifests, mut problems) = (Self::default(), Vec::new());

@@ -49,7 +49,7 @@ pub struct Proposal {
 }
 
 /// Returns the record of a group; where none was made, the one cluster where it was decided to be.
-pub fn read_record(status: Option<&ScheduleGroupStatus>) -> MoveRecord {
+pub fn read_group_record(status: Option<&ScheduleGroupStatus>) -> MoveRecord {
     let Some(status) = status else { return MoveRecord::default() };
     let mut record = status.record.clone();
     if let ([one], true, None) = (&status.target_clusters[..], record.target.is_empty(), &record.running) {

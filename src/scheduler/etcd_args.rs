@@ -32,7 +32,7 @@ impl EtcdArgs {
     ///
     /// # Errors
     /// A file that cannot be read; a certificate or a URL that TLS cannot use.
-    pub fn build_client(&self) -> anyhow::Result<EtcdClient> {
+    pub fn build_etcd_client(&self) -> anyhow::Result<EtcdClient> {
         let read = fs_err::read_to_string::<&PathBuf>;
         let (authority, certificate) = (read(&self.etcd_ca_file)?, read(&self.etcd_cert_file)?);
         let identity = ClientIdentity::new(authority, certificate, SecretText::new(read(&self.etcd_key_file)?));

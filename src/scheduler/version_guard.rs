@@ -70,7 +70,7 @@ async fn wait_for_stored_minor(args: &GuardArgs) -> anyhow::Result<Option<KubeMi
     let logged = OnChange::default();
     loop {
         // The files may have been replaced since.
-        match read_stored_minor(&args.etcd.build_client()?).await {
+        match read_stored_minor(&args.etcd.build_etcd_client()?).await {
             Ok(stored) => return Ok(stored),
             Err(error) => {
                 // In the form that `status` looks for in logs.

@@ -66,19 +66,19 @@ pub(super) struct RehearsalSite {
 
 impl RehearsalSite {
     /// Reads it from the workloads of a control plane.
-    pub(super) async fn read_from_cluster(
+    pub(super) async fn read_api_server(
         client: &Client,
         name: &ControlPlaneName,
         namespace: &NamespaceName,
     ) -> Result<Self, RestoreError> {
         let store = StoreSite::read_from_cluster(client, name, namespace, 1).await?;
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
-        let site = Self::from_workload(store, deployments.get(API_SERVER).await?);
+        let site = Self::from_api_server(store, deployments.get(API_SERVER).await?);
         site.map_err(|what| RestoreError::Unsuitable(format!("the API server cannot be rehearsed: {what}")))
     }
 
     /// The same from the API server's Deployment; without one of the parts, a clause.
-    pub(super) fn from_workload(store: StoreSite, deployment: Deployment) -> Result<Self, &'static str> {
+    pub(super) fn from_api_server(store: StoreSite, deployment: Deployment) -> Result<Self, &'static str> {
         let containers = deployment.spec.and_then(|spec| spec.template.spec).map(|pod| pod.containers);
         let mut containers = containers.unwrap_or_default().into_iter();
         let api_server = containers.find(|one| one.name == API_SERVER).ok_or("its pods have no container apiserver")?;

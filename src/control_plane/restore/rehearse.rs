@@ -63,7 +63,7 @@ impl RestoreTarget<'_> {
             return Err(RestoreError::Forbidden(forbidden));
         }
         let header = &source.verified.header;
-        let site = RehearsalSite::read_from_cluster(self.client, self.name, self.namespace).await?;
+        let site = RehearsalSite::read_api_server(self.client, self.name, self.namespace).await?;
         check_api_server(header, site.api_server.image.as_deref())?;
         let bundle = self.collect_bundle(source).await?;
         let run = random_id();

@@ -45,7 +45,7 @@ pub(super) async fn send_snapshot(
     let part = parts.iter().find(|part| part.name == SNAPSHOT);
     let part = part.ok_or_else(|| RestoreError::Unsuitable("the archive has no snapshot".to_owned()))?;
     let send = async |stream: ForwardedPort| send_part(stream, source, part, target.progress.as_ref()).await;
-    send_repeatedly(target, pods, pod, send).await
+    send_until_taken(target, pods, pod, send).await
 }
 
 /// Sends texts by their names into a pod, as one bundle. A connection that breaks begins again.
@@ -63,10 +63,10 @@ pub(super) async fn send_bundle(
         stream.flush().await?;
         check_received(&mut stream, head.bytes).await
     };
-    send_repeatedly(target, pods, pod, send).await
+    send_until_taken(target, pods, pod, send).await
 }
 
-async fn send_repeatedly(
+async fn send_until_taken(
     target: &RestoreTarget<'_>,
     pods: &Api<Pod>,
     pod: &str,

@@ -121,7 +121,7 @@ fn a_rehearsal_runs_the_api_server_as_it_is_but_alone() {
         "volumeMounts": [{"name": "pki", "mountPath": "/etc/fleet/pki"}, {"name": "audit", "mountPath": "/a"}]});
     let deployment =
         json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": {"containers": [api_server]}}}});
-    let rehearsal = RehearsalSite::from_workload(site(), serde_json::from_value(deployment).unwrap()).unwrap();
+    let rehearsal = RehearsalSite::from_api_server(site(), serde_json::from_value(deployment).unwrap()).unwrap();
     let pod = build_rehearsal_pod(&rehearsal, &header(5000), "r1");
     let read: Pod = serde_json::from_value(pod.clone()).unwrap();
     let spec = read.spec.unwrap();

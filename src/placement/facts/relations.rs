@@ -210,6 +210,11 @@ impl Relations {
         }
     }
 
+    /// Returns whether pods mount claims, or a template makes claims for them.
+    pub fn mounts_claims(&self) -> bool {
+        !self.claim_prefixes.is_empty() || self.name_keys().any(|key| key.is_of_kind("", "PersistentVolumeClaim"))
+    }
+
     /// Returns the keys of what it names, as `spec.uses` of a Schedule records them, in the order of keys.
     pub fn name_keys(&self) -> impl Iterator<Item = &ObjectKey> + use<'_> {
         self.names.iter().map(|(key, _)| key)

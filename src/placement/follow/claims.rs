@@ -25,7 +25,7 @@ pub(super) type Homes<'a> = BTreeMap<Index, Home<'a>>;
 impl<'a> Board<'a> {
     /// Finds the home of a claim: the clusters of its copies, else those where it was last, else that of its oldest user. What is spread has claims of its
     /// own; `None` for what may have an empty one anywhere.
-    pub(super) fn find_home(&self, index: Index, uses: &Uses<'a>, own: &BTreeSet<&'a str>) -> Option<Home<'a>> {
+    pub(super) fn find_claim_home(&self, index: Index, uses: &Uses<'a>, own: &BTreeSet<&'a str>) -> Option<Home<'a>> {
         let record = self.sources.records[index];
         if !is_claim(&record.facts.key) || record.facts.asks.allow_volume_move {
             return None;

@@ -53,6 +53,7 @@ mod claims;
 mod groups;
 mod kinds;
 mod missing;
+mod namespace;
 mod places;
 mod plan;
 mod record;
@@ -62,6 +63,7 @@ mod uses;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use kinds::is_follower;
+pub use namespace::{NamespacePlan, find_claimed_clusters, find_groups_elsewhere};
 pub use plan::{Because, FollowGroup, FollowPlan, Follower, MissingFollower, MissingReason, Place, PlaceState, Wait};
 pub use record::{EditedRelations, FollowCopy, SourceRecord, find_edited_relations};
 pub use uses::MOST_REASONS;

@@ -44,7 +44,7 @@ impl<'a> Board<'a> {
             Decider::Nowhere => return self.plan_by_annotation(index),
             Decider::Annotation { .. } => {
                 let own = record.targets.iter().map(String::as_str).collect();
-                homes.extend(self.find_home(index, &Uses::default(), &own).map(|home| (index, home)));
+                homes.extend(self.find_claim_home(index, &Uses::default(), &own).map(|home| (index, home)));
                 return self.plan_by_annotation(index);
             }
             Decider::Never(_) if is_default_account(key) => {
@@ -60,7 +60,7 @@ impl<'a> Board<'a> {
         let (counts_own, is_alone) = self.count_own_place(index, &uses, groups_elsewhere);
         let has_own = counts_own && !self.sources.is_suspended(policy);
         let own: BTreeSet<&str> = record.targets.iter().filter(|_| has_own).map(String::as_str).collect();
-        let home = self.find_home(index, &uses, &own);
+        let home = self.find_claim_home(index, &uses, &own);
         let question = Question { index, uses, own, home, policy };
         let mut planned = self.plan_places(&question);
         planned.counts_own = counts_own;
@@ -243,7 +243,7 @@ impl<'a> Board<'a> {
         let record = self.sources.records[index];
         let asks = &record.facts.asks;
         let is_nowhere = self.sources.decider(index) == Decider::Nowhere;
-        let home = self.find_home(index, &Uses::default(), &record.targets.iter().map(String::as_str).collect());
+        let home = self.find_claim_home(index, &Uses::default(), &record.targets.iter().map(String::as_str).collect());
         let mut planned = Planned::default();
         let targets = record.targets.iter().filter(|_| !is_nowhere);
         for cluster in targets {

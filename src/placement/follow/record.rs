@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::kinds::is_follower;
+use crate::api::Schedule;
 use crate::api::labels::LABEL_NAME;
 use crate::placement::copy::find_overrides;
+use crate::placement::copy_state;
 use crate::placement::facts::{Facts, ObjectKey, Relations};
 use crate::placement::field_path::FieldPath;
+use crate::placement::live;
 use crate::placement::matching::{Policies, Policy};
 
 /// Relations of the copies of an object that overrides edit, by the name of the policy and the cluster.
@@ -23,6 +27,25 @@ pub struct FollowCopy {
     pub unsettled: bool,
     /// Keys of what it names as it was written: `spec.uses`; absent where that was not recorded.
     pub uses: Option<Vec<ObjectKey>>,
+}
+
+impl FollowCopy {
+    /// The copy of an object that a Schedule makes in a cluster, which is Ready or not.
+    pub fn from_schedule(schedule: &Schedule, facts: &Facts, cluster: &str, is_ready: bool) -> Self {
+        let is_unsettled = || {
+            let state = copy_state::read_copy_state(schedule, cluster);
+            let is_current = schedule.spec.source_ref.generation == facts.generation;
+            let is_deleting = schedule.metadata.deletion_timestamp.is_some();
+            let is_well = is_ready && is_current && !is_deleting && state.applied && state.available;
+            !is_well || live::has_old_pods(schedule)
+        };
+        let uses = schedule.spec.uses.as_ref();
+        Self {
+            follows: schedule.spec.follows,
+            unsettled: !is_follower(&facts.key) && is_unsettled(),
+            uses: uses.map(|uses| uses.iter().map(|name| ObjectKey::from(name.as_str())).collect()),
+        }
+    }
 }
 
 /// One source of the control plane, decided or following.

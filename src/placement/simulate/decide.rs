@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
             members().flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, copy, facts)));
         let mut current = live::current_placement(copies, self.recorded_status(name), policy, is_held);
         current.is_settled = !self.grown.contains(name);
-        current.only = self.find_claimed_clusters(name);
+        current.only = self.find_clusters_left(name);
         if policy.spec.spread_constraints.is_some() {
             let copies = members()
                 .flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, &facts.key, copy)));

@@ -18,7 +18,7 @@ use crate::placement::matching::Match;
 /// Sources with the clusters of their copies.
 pub(super) type Copies = BTreeMap<ObjectKey, BTreeSet<String>>;
 
-fn list_copies(state: &FleetState) -> Copies {
+fn list_copied_clusters(state: &FleetState) -> Copies {
     let mut copies = Copies::new();
     for schedule in state.schedules.iter().filter(|schedule| schedule.metadata.deletion_timestamp.is_none()) {
         let key = live::source_key(&schedule.spec.source_ref);
@@ -29,7 +29,7 @@ fn list_copies(state: &FleetState) -> Copies {
 
 /// Describes a finished run beside the state of before.
 pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) -> Simulation {
-    let (old, kept) = (list_copies(before), list_copies(run.state));
+    let (old, kept) = (list_copied_clusters(before), list_copied_clusters(run.state));
     let none = BTreeSet::new();
     let mut new = Copies::new();
     for (key, object) in &run.objects {
@@ -204,7 +204,7 @@ fn describe_clusters(
     new: &Copies,
     placements: &[Placement],
 ) -> Vec<ClusterOutcome> {
-    let old_fleet = rooms::build_fleet(before);
+    let old_fleet = rooms::build_simulated_fleet(before);
     let mut titles_before: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut titles: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for placement in placements {
@@ -225,7 +225,7 @@ fn describe_clusters(
             amount.free = amount.free.saturating_add(freed);
         }
         ClusterOutcome {
-            state: now.map_or("Removed", rooms::cluster_state).to_owned(),
+            state: now.map_or("Removed", rooms::describe_cluster_state).to_owned(),
             nodes: old_fleet.get(&name).map_or(0, |one| one.room.count_nodes()),
             before: rooms::list_amounts(&old_fleet, &name),
             after,
@@ -288,7 +288,7 @@ fn list_notes(run: &Run<'_>, asked: &Asked) -> Vec<String> {
             notes.push(format!("Namespace {namespace} is not in the control plane: it is taken to have no labels"));
         }
     }
-    for missing in run.plans.values().flat_map(|plan| &plan.missing) {
+    for missing in run.plans.values().flat_map(|plan| plan.missing.values().flatten()) {
         if asked.everything || asked.objects.contains(&missing.user) {
             let (user, object) = (missing.user.format_title(), missing.object.format_title());
             let (cluster, why) = (&missing.cluster, missing.why.code());

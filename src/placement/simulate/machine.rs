@@ -13,7 +13,7 @@ use crate::placement::moves::{
     SeenSource, exclude_cluster, step,
 };
 use crate::placement::proposal::{
-    Proposal, RecordedGroup, format_frozen, moves_by_record, propose_for_group, read_record,
+    Proposal, RecordedGroup, format_frozen, moves_by_record, propose_for_group, read_group_record,
 };
 use crate::placement::stuck::{Stuck, find_stuck_member};
 
@@ -57,7 +57,7 @@ impl<'a> Run<'a> {
 
     /// Plays the moves of a group until it stays where it is.
     pub(super) fn play_moves(&self, name: &str, policy: &Policy, group: &Group<'_>, current: Current) -> Played {
-        let mut record = read_record(self.recorded_status(name));
+        let mut record = read_group_record(self.recorded_status(name));
         let (is_running, is_suspended) = (record.running.is_some(), policy.spec.suspend);
         let propose = |record: &MoveRecord| self.propose_group(name, policy, group, record, current.clone());
         if let Some(excluded) = self.exclude_stuck(name, &record).filter(|_| !is_suspended) {
@@ -172,7 +172,8 @@ impl<'a> Run<'a> {
         }
         let sides = record.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
         let named = record.target.keys().chain(sides).chain(decision.best.keys()).chain(schedules.keys());
-        let clusters = named.filter_map(|name| Some((name.clone(), see_cluster(self.clusters.get(name.as_str())?))));
+        let clusters =
+            named.filter_map(|name| Some((name.clone(), see_simulated_cluster(self.clusters.get(name.as_str())?))));
         Seen {
             now: NOW,
             admitted: true,
@@ -195,7 +196,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn see_cluster(cluster: &Cluster) -> SeenCluster {
+fn see_simulated_cluster(cluster: &Cluster) -> SeenCluster {
     let ready = live::is_ready(cluster);
     SeenCluster { uid: cluster.metadata.uid.clone().unwrap_or_default(), ready, away: !ready }
 }

@@ -14,7 +14,7 @@ use crate::placement::inventory::{self, Part};
 use crate::placement::live;
 
 /// Builds the clusters with their nodes, and what their copies are promised.
-pub(super) fn build_fleet(state: &FleetState) -> Fleet {
+pub(super) fn build_simulated_fleet(state: &FleetState) -> Fleet {
     let mut parts: BTreeMap<&str, Vec<Part>> = BTreeMap::new();
     for report in &state.reports {
         let namespace = report.metadata.namespace.as_deref().unwrap_or_default();
@@ -55,7 +55,7 @@ pub(super) fn list_amounts(fleet: &Fleet, name: &str) -> Vec<RoomAmount> {
 }
 
 /// Returns the state of a cluster in a word.
-pub(super) fn cluster_state(cluster: &Cluster) -> &'static str {
+pub(super) fn describe_cluster_state(cluster: &Cluster) -> &'static str {
     match (live::is_leaving(cluster), cluster.spec.accepted, live::is_ready(cluster)) {
         (true, ..) => "Leaving",
         (_, false, _) => "NotAccepted",
@@ -70,7 +70,7 @@ pub(super) fn cluster_state(cluster: &Cluster) -> &'static str {
 
 /// Returns what runs in the clusters of a state, and what has no place there and why, as the scheduler has recorded it.
 pub fn picture_fleet(state: &FleetState) -> Simulation {
-    let fleet = build_fleet(state);
+    let fleet = build_simulated_fleet(state);
     let mut placements: BTreeMap<String, Placement> = BTreeMap::new();
     for schedule in &state.schedules {
         let key = live::source_key(&schedule.spec.source_ref);
@@ -108,7 +108,7 @@ pub fn picture_fleet(state: &FleetState) -> Simulation {
         let groups: BTreeSet<String> = there.map(Placement::format_title).collect();
         let amounts = list_amounts(&fleet, &name);
         ClusterOutcome {
-            state: cluster_state(cluster).to_owned(),
+            state: describe_cluster_state(cluster).to_owned(),
             nodes: fleet.get(&name).map_or(0, |one| one.room.count_nodes()),
             after: amounts.clone(),
             before: amounts,

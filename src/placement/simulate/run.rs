@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::follow::NamespacePlan;
 use super::outcome::RejectedRow;
 use super::rooms;
 use super::state::{FleetState, SourceObject, cluster_of};
@@ -11,6 +10,7 @@ use crate::placement::assignment::{Assignment, assign_to_decider};
 use crate::placement::decide::{Decision, DirectDecision};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::fleet::Fleet;
+use crate::placement::follow::NamespacePlan;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::moves::MoveCause;
@@ -61,13 +61,13 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     /// Begins a run; what grew since the state of before asks for room.
     pub(super) fn new(before: &FleetState, state: &'a FleetState) -> Self {
-        let mut run = Self::read_state(state);
-        let old = Run::read_state(before);
+        let mut run = Self::index_state(state);
+        let old = Run::index_state(before);
         run.grown = run.find_grown(&old);
         run
     }
 
-    fn read_state(state: &'a FleetState) -> Self {
+    fn index_state(state: &'a FleetState) -> Self {
         let objects: BTreeMap<_, _> = state.objects.iter().map(|object| (&object.facts.key, object)).collect();
         let deciding = state.policies.iter().filter(|policy| policy.metadata.deletion_timestamp.is_none());
         let policies = deciding.filter_map(|policy| Policy::from_schedule_policy(policy).ok()).collect();
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
             copies,
             groups: state.groups.iter().filter_map(|group| Some((group.metadata.name.as_deref()?, group))).collect(),
             clusters: clusters.collect(),
-            fleet: rooms::build_fleet(state),
+            fleet: rooms::build_simulated_fleet(state),
             grown: BTreeSet::new(),
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -169,8 +169,13 @@ impl<'a> Run<'a> {
 
     /// Finds who decides about an object.
     pub(super) fn match_known_object(&self, facts: &Facts) -> Match<'_> {
+        self.policies.match_object(facts, self.namespace_labels(facts.key.namespace()))
+    }
+
+    /// Returns the labels of a namespace.
+    pub(super) fn namespace_labels(&self, name: &str) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
-        self.policies.match_object(facts, self.namespaces.get(facts.key.namespace()).unwrap_or(&NONE))
+        self.namespaces.get(name).unwrap_or(&NONE)
     }
 
     /// Returns the name of the group of an object under a policy.

@@ -83,20 +83,22 @@ pub(super) fn cluster_of(schedule: &Schedule) -> &str {
     schedule.metadata.namespace.as_deref().and_then(cluster_of_namespace).unwrap_or_default()
 }
 
-fn name_of<K: kube::Resource>(object: &K) -> &str {
+fn name_of_object<K: kube::Resource>(object: &K) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
 
 impl FleetState {
     /// Returns the names of the clusters.
     pub fn cluster_names(&self) -> Vec<&str> {
-        self.clusters.iter().map(name_of).collect()
+        self.clusters.iter().map(name_of_object).collect()
     }
 
     /// Sorts everything by name, so that the same state is always the same bytes.
     pub fn sort_by_name(&mut self) {
         fn sort_objects<K: kube::Resource>(objects: &mut [K]) {
-            objects.sort_by(|a, b| (&a.meta().namespace, name_of(a)).cmp(&(&b.meta().namespace, name_of(b))));
+            objects.sort_by(|a, b| {
+                (&a.meta().namespace, name_of_object(a)).cmp(&(&b.meta().namespace, name_of_object(b)))
+            });
         }
         sort_objects(&mut self.clusters);
         sort_objects(&mut self.reports);
@@ -131,7 +133,7 @@ impl FleetState {
 
     /// Adds a policy, or edits the one of its name, which keeps its age.
     pub fn put_policy(&mut self, mut policy: SchedulePolicy) {
-        match self.policies.iter_mut().find(|one| name_of(*one) == name_of(&policy)) {
+        match self.policies.iter_mut().find(|one| name_of_object(*one) == name_of_object(&policy)) {
             Some(known) => {
                 policy.metadata.creation_timestamp = known.metadata.creation_timestamp.take();
                 *known = policy;
@@ -149,7 +151,7 @@ impl FleetState {
 
     /// Lets a cluster be lost: nothing new goes there, and what is there is kept as long as its policy keeps it.
     pub fn mark_cluster_lost(&mut self, name: &str) {
-        for cluster in self.clusters.iter_mut().filter(|cluster| name_of(*cluster) == name) {
+        for cluster in self.clusters.iter_mut().filter(|cluster| name_of_object(*cluster) == name) {
             let lost = Condition::new(conditions::READY, false, reasons::HEARTBEAT_LOST, "", Timestamp::UNIX_EPOCH);
             set_condition(&mut cluster.status.get_or_insert_default().conditions, lost);
         }
@@ -164,7 +166,7 @@ impl FleetState {
     /// Removes a cluster with all that is in it.
     pub fn remove_cluster(&mut self, name: &str) {
         let namespace = cluster_namespace(name);
-        self.clusters.retain(|cluster| name_of(cluster) != name);
+        self.clusters.retain(|cluster| name_of_object(cluster) != name);
         self.reports.retain(|report| report.metadata.namespace.as_deref() != Some(&*namespace));
         self.schedules.retain(|schedule| schedule.metadata.namespace.as_deref() != Some(&*namespace));
     }

@@ -13,7 +13,7 @@ use super::place::{cluster_of, referenced_key};
 use super::queue::{Cause, ReconcileRequest};
 use super::store::{Assignment, Store};
 use crate::placement::facts::ObjectKey;
-use crate::placement::follow::{Follower, MissingFollower, PlaceState, Wait, is_follower};
+use crate::placement::follow::{Follower, MissingFollower, NamespacePlan, find_claimed_clusters, is_follower};
 
 /// Changes in a namespace within this time are planned together, at most this late.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -28,31 +28,6 @@ const OLD: i64 = 30;
 /// Copies of followers that are deleted within a second.
 const LEAVES: usize = 5;
 const LEAVES_TIME: Duration = Duration::from_secs(1);
-
-/// Plan of one namespace.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct NamespacePlan {
-    /// Followers that have a place or wait for one.
-    pub(super) followers: BTreeMap<ObjectKey, Follower>,
-    /// Followers that their policies decide about, in groups without anything that is decided.
-    pub(super) alone: BTreeSet<ObjectKey>,
-    /// Clusters that claims leave to groups.
-    pub(super) only: BTreeMap<String, BTreeSet<String>>,
-    /// What pods cannot start without and is not there, by the object whose pods name it.
-    pub(super) missing: BTreeMap<ObjectKey, Vec<MissingFollower>>,
-}
-
-impl NamespacePlan {
-    /// Returns whether a copy waits until what runs pods is settled.
-    fn has_lingering(&self) -> bool {
-        let mut places = self.followers.values().flat_map(|follower| follower.places.values());
-        places.any(|place| place.state == PlaceState::Lingers)
-    }
-
-    fn waits_for_quiet(&self) -> bool {
-        self.followers.values().any(|follower| follower.waits == Some(Wait::Quiet))
-    }
-}
 
 /// State of a cluster that followers are asked about.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -98,10 +73,7 @@ impl FollowState {
 
     /// Returns the clusters that claims leave to a group; `None` where none pins it.
     pub(super) fn only_of(&self, group: &str, namespaces: &BTreeSet<&str>) -> Option<BTreeSet<String>> {
-        let sets = namespaces.iter().filter_map(|namespace| self.plans.get(*namespace)?.only.get(group));
-        sets.fold(None, |only: Option<BTreeSet<String>>, set| {
-            Some(only.map_or_else(|| set.clone(), |only| only.intersection(set).cloned().collect()))
-        })
+        find_claimed_clusters(namespaces.iter().filter_map(|namespace| self.plans.get(*namespace)), group)
     }
 
     /// Returns whether a namespace is quiet, or an object of it old enough.
@@ -222,9 +194,7 @@ impl Store {
         let lacking = new.missing.keys().chain(old.missing.keys());
         let lacking = lacking.filter(|key| old.missing.get(*key) != new.missing.get(*key));
         let concerned: BTreeSet<ObjectKey> = moved.chain(lacking).cloned().collect();
-        let groups = new.only.keys().chain(old.only.keys());
-        let pinned: BTreeSet<String> =
-            groups.filter(|group| old.only.get(*group) != new.only.get(*group)).cloned().collect();
+        let pinned = new.changed_pins(&old);
         for key in changed {
             self.assign_object(&key, Cause::Change, now);
         }
@@ -262,10 +232,7 @@ impl Store {
     pub(super) fn namespaces_to_plan_first(&self, group: &str) -> BTreeSet<String> {
         let sources = self.members.get(group).into_iter().flatten().filter_map(|key| self.sources.get(key));
         let pinned = sources.filter(|source| {
-            let is_unplanned = self.follow.plan_of(source.facts.key.namespace()).is_none();
-            let mut names = source.relations.name_keys();
-            let mounts_claims = names.any(|key| key.is_of_kind("", "PersistentVolumeClaim"));
-            is_unplanned || mounts_claims || !source.relations.claim_prefixes.is_empty()
+            self.follow.plan_of(source.facts.key.namespace()).is_none() || source.relations.mounts_claims()
         });
         let namespaces = pinned.map(|source| source.facts.key.namespace()).filter(|name| !name.is_empty());
         namespaces.map(ToOwned::to_owned).collect()

@@ -26,7 +26,7 @@ pub(super) fn report_missing(store: &mut Store, namespace: &str, wall: Timestamp
     let plan = store.follow.plan_of(namespace);
     for (user, missing) in plan.into_iter().flat_map(|plan| &plan.missing) {
         let waits: Vec<(i64, &MissingFollower)> =
-            missing.iter().filter_map(|one| Some((find_wait(store, one, wall)?, one))).collect();
+            missing.iter().filter_map(|one| Some((find_wait_left(store, one, wall)?, one))).collect();
         next = waits.iter().map(|(wait, _)| *wait).filter(|wait| *wait > 0).chain(next).min();
         let lasting: Vec<&MissingFollower> =
             waits.into_iter().filter(|(wait, _)| *wait <= 0).map(|(_, one)| one).collect();
@@ -53,7 +53,7 @@ pub(super) fn report_missing(store: &mut Store, namespace: &str, wall: Timestamp
 }
 
 /// Returns the seconds after which a copy that lacks something is expected to run; `None` where it is not applied, or runs.
-fn find_wait(store: &Store, missing: &MissingFollower, wall: Timestamp) -> Option<i64> {
+fn find_wait_left(store: &Store, missing: &MissingFollower, wall: Timestamp) -> Option<i64> {
     let (_, schedule) = store.copy_in(&missing.user, &missing.cluster)?;
     let state = copy_state::read_copy_state(schedule, &missing.cluster);
     if !state.applied || state.available {

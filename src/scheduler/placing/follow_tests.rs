@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::{Clusters, Decided};
-use super::follow::{ClusterState, NamespacePlan};
+use super::follow::ClusterState;
 use super::follow_input::FollowContext;
 use super::follow_plan;
 use super::plan::Plan;
@@ -21,6 +21,7 @@ use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
 use crate::api::{Schedule, SchedulePolicy};
 use crate::placement::facts::ObjectKey;
+use crate::placement::follow::NamespacePlan;
 use crate::placement::live::source_key;
 
 /// A control plane with two clusters that are Ready, as far as followers are concerned.

@@ -341,7 +341,9 @@ impl Placing {
             self.clusters.grown_at.insert(cluster, time);
         }
         let clusters = &self.clusters;
-        for name in self.store.take_stuck_groups(|cluster, stuck| clusters.is_stuck_for_long(cluster, stuck, time)) {
+        for name in
+            self.store.take_stuck_groups(|cluster, stuck| clusters.is_stuck_there_for_long(cluster, stuck, time))
+        {
             self.store.mark_undecided(name, now);
         }
     }

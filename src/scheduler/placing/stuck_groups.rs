@@ -52,7 +52,7 @@ impl Store {
 
 impl Clusters {
     /// Returns whether a copy has not run for so long that its group leaves.
-    pub(super) fn is_stuck_for_long(&self, cluster: &str, stuck: Stuck, now: i64) -> bool {
+    pub(super) fn is_stuck_there_for_long(&self, cluster: &str, stuck: Stuck, now: i64) -> bool {
         let grown_at = self.grown_at.get(cluster).copied();
         self.fleet.get(cluster).is_some_and(|known| is_stuck_for_long(known, stuck, grown_at, now))
     }
@@ -66,6 +66,6 @@ impl Clusters {
     ) -> BTreeMap<String, BTreeMap<ObjectKey, i64>> {
         let copies =
             members.flat_map(|key| store.copies_of(key).map(move |(at, schedule)| (cluster_of(at), key, schedule)));
-        count_bound_pods(copies, |cluster, stuck| self.is_stuck_for_long(cluster, stuck, now))
+        count_bound_pods(copies, |cluster, stuck| self.is_stuck_there_for_long(cluster, stuck, now))
     }
 }

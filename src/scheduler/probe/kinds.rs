@@ -20,7 +20,7 @@ pub(super) const REGISTRY: &str = "/registry/";
 
 /// A kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct ServedKind {
     pub(super) group: String,
     pub(super) version: String,
     pub(super) plural: String,
@@ -29,7 +29,7 @@ pub(super) struct Kind {
     pub(super) folder: String,
 }
 
-impl Kind {
+impl ServedKind {
     /// Its name, such as `deployments.apps`.
     pub(super) fn title(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
@@ -69,7 +69,10 @@ struct Definitions {
 ///
 /// # Errors
 /// An API server that goes away.
-pub(super) async fn discover_kinds(client: &Client, report: &mut RehearsalReport) -> kube::Result<Vec<Kind>> {
+pub(super) async fn discover_served_kinds(
+    client: &Client,
+    report: &mut RehearsalReport,
+) -> kube::Result<Vec<ServedKind>> {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     // A list that fails is found when the kind is read.
@@ -79,7 +82,7 @@ pub(super) async fn discover_kinds(client: &Client, report: &mut RehearsalReport
     };
     let end = Instant::now() + SERVED_WITHIN;
     loop {
-        let (found, faults) = list_kinds(client, &defined).await?;
+        let (found, faults) = list_served_kinds(client, &defined).await?;
         let is_served = |(group, plural): &&(String, String)| {
             found.iter().any(|kind| kind.group == *group && kind.plural == *plural)
         };
@@ -98,10 +101,10 @@ pub(super) async fn discover_kinds(client: &Client, report: &mut RehearsalReport
 }
 
 /// What discovery names now, and the versions that it does not describe, with the reasons.
-async fn list_kinds(
+async fn list_served_kinds(
     client: &Client,
     defined: &BTreeSet<(String, String)>,
-) -> kube::Result<(Vec<Kind>, Vec<(String, String)>)> {
+) -> kube::Result<(Vec<ServedKind>, Vec<(String, String)>)> {
     let mut found = BTreeMap::new();
     let mut faults = Vec::new();
     add_kinds(&mut found, "", "v1", &client.list_core_api_resources("v1").await?, defined);
@@ -122,7 +125,7 @@ async fn list_kinds(
 
 /// Adds kinds that are not there in another version.
 fn add_kinds(
-    found: &mut BTreeMap<(String, String), Kind>,
+    found: &mut BTreeMap<(String, String), ServedKind>,
     group: &str,
     version: &str,
     resources: &APIResourceList,
@@ -134,7 +137,7 @@ fn add_kinds(
     for resource in resources.resources.iter().filter(|one| is_stored(&one.name) && is_listed(&one.verbs)) {
         let names = (group.to_owned(), resource.name.clone());
         let folder = find_folder(group, &resource.name, defined.contains(&names));
-        found.entry(names).or_insert_with(|| Kind {
+        found.entry(names).or_insert_with(|| ServedKind {
             group: group.to_owned(),
             version: version.to_owned(),
             plural: resource.name.clone(),

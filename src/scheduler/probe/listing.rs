@@ -5,7 +5,7 @@ use kube::api::{GetParams, ListParams, Request};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::kinds::Kind;
+use super::kinds::ServedKind;
 use crate::api::rehearsal::RehearsalReport;
 use crate::etcd::EtcdClient;
 use crate::k8s::connect::daemon_client::describe_error;
@@ -40,7 +40,7 @@ struct PageMetadata {
 pub(super) async fn read_kind(
     client: &Client,
     etcd: &EtcdClient,
-    kind: &Kind,
+    kind: &ServedKind,
     report: &mut RehearsalReport,
 ) -> anyhow::Result<()> {
     match list_kind(client, kind).await {
@@ -63,7 +63,7 @@ pub(super) async fn read_kind(
 }
 
 /// Lists a kind page by page. Returns the number of objects, and the revision that all pages are of.
-async fn list_kind(client: &Client, kind: &Kind) -> kube::Result<(u64, i64)> {
+async fn list_kind(client: &Client, kind: &ServedKind) -> kube::Result<(u64, i64)> {
     let requests = Request::new(kind.url_path(None));
     let mut params = ListParams::default().limit(PAGE);
     let mut count = 0;
@@ -82,7 +82,7 @@ async fn list_kind(client: &Client, kind: &Kind) -> kube::Result<(u64, i64)> {
 async fn name_unreadable(
     client: &Client,
     etcd: &EtcdClient,
-    kind: &Kind,
+    kind: &ServedKind,
     report: &mut RehearsalReport,
 ) -> anyhow::Result<usize> {
     let (mut pages, mut tried, mut unreadable) = (etcd.list_keys(&kind.folder), 0, 0);
@@ -102,7 +102,7 @@ async fn name_unreadable(
 }
 
 /// Reads the object of a key; else, returns the reason.
-async fn read_object(client: &Client, kind: &Kind, key: &str) -> Result<(), String> {
+async fn read_object(client: &Client, kind: &ServedKind, key: &str) -> Result<(), String> {
     let rest = key.strip_prefix(&kind.folder).unwrap_or(key);
     let (namespace, name) = match rest.split_once('/') {
         Some((namespace, name)) if kind.is_namespaced => (Some(namespace), name),

@@ -79,18 +79,18 @@ pub fn main(format: LogFormat, args: &ProbeArgs) -> anyhow::Result<()> {
 /// An API server or an etcd that does not answer, or goes away.
 pub async fn probe_everything(args: &ProbeArgs) -> anyhow::Result<RehearsalReport> {
     let client = build_daemon_client(&args.kubeconfig).await?;
-    let etcd = args.etcd.build_client()?;
+    let etcd = args.etcd.build_etcd_client()?;
     let mut report = RehearsalReport::default();
     wait_for_answer(&client, Duration::from_secs(args.within_seconds)).await?;
-    let serves = wait_until_ready(&client, SERVES_WITHIN, Some(READS)).await;
-    let found = kinds::discover_kinds(&client, &mut report).await?;
+    let serves = wait_until_it_serves(&client, SERVES_WITHIN, Some(READS)).await;
+    let found = kinds::discover_served_kinds(&client, &mut report).await?;
     for kind in &found {
         listing::read_kind(&client, &etcd, kind, &mut report).await?;
     }
     report.revision = unread::find_unread_keys(&etcd, &found, &mut report).await?;
     // What was found is the reason; without one there is nothing but to wait.
     let patience = if report.faults == 0 { READY_WITHIN } else { Duration::ZERO };
-    if let Err(why) = serves.and(wait_until_ready(&client, patience, None).await) {
+    if let Err(why) = serves.and(wait_until_it_serves(&client, patience, None).await) {
         report.add_fault("API server", &why);
     }
     Ok(report)
@@ -111,7 +111,7 @@ async fn wait_for_answer(client: &Client, within: Duration) -> anyhow::Result<()
 }
 
 /// Waits until an API server is ready, but for checks that begin with `may_lack`; else, returns what it lacks.
-async fn wait_until_ready(client: &Client, within: Duration, may_lack: Option<&str>) -> Result<(), String> {
+async fn wait_until_it_serves(client: &Client, within: Duration, may_lack: Option<&str>) -> Result<(), String> {
     let end = Instant::now() + within;
     loop {
         let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;

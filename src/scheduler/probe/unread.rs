@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kinds::{Kind, REGISTRY};
+use super::kinds::{REGISTRY, ServedKind};
 use crate::api::rehearsal::RehearsalReport;
 use crate::etcd::EtcdClient;
 
@@ -15,7 +15,7 @@ const INTERNAL: [&str; 3] = ["masterleases/", "peerserverleases/", "ranges/"];
 /// An etcd that goes away.
 pub(super) async fn find_unread_keys(
     etcd: &EtcdClient,
-    kinds: &[Kind],
+    kinds: &[ServedKind],
     report: &mut RehearsalReport,
 ) -> anyhow::Result<i64> {
     let folders: BTreeSet<&str> = kinds.iter().map(|kind| kind.folder.as_str()).collect();

@@ -55,7 +55,7 @@ pub(super) fn run(ui: &Ui, args: &BackupListArgs) -> Result<Exit, CliError> {
     let text = match args.output {
         Some(format) => format.serialize_value(&backups),
         None if backups.is_empty() => format!("No backup is in {}.\n", args.folder.display()),
-        None => format_table(&backups),
+        None => format_backup_table(&backups),
     };
     ui.write_last_result(&text, Exit::Ok)
 }
@@ -81,7 +81,7 @@ fn list_backups(folder: &Path) -> Result<Vec<ListedBackup>, FileError> {
     Ok(backups)
 }
 
-fn format_table(backups: &[ListedBackup]) -> String {
+fn format_backup_table(backups: &[ListedBackup]) -> String {
     let mut rows = vec![table_row([
         "FILE",
         "CONTROL PLANE",

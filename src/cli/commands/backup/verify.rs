@@ -97,7 +97,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
         None => hash_file(open_archive(&args.file)?).map_err(failed)?,
     };
     let mut found = Found { bytes, sha256, as_written, header: None, parts: Vec::new(), rehearsal: None };
-    let differs = sidecar.and_then(|sidecar| describe_difference(&found, &sidecar));
+    let differs = sidecar.and_then(|sidecar| describe_sidecar_difference(&found, &sidecar));
     match (unopened, differs) {
         (Some(ArchiveError::Damaged { place, why }), Some(differs)) => {
             return Err(failed(ArchiveError::Damaged { place, why: format!("{why}; {differs}") }));
@@ -125,7 +125,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
 }
 
 /// Returns how size or SHA-256 of a file differ from what was written down when it was made.
-fn describe_difference(found: &Found, sidecar: &Sidecar) -> Option<String> {
+fn describe_sidecar_difference(found: &Found, sidecar: &Sidecar) -> Option<String> {
     if found.bytes != sidecar.bytes {
         return Some(format!("it has {} bytes, and {} were written", found.bytes, sidecar.bytes));
     }

@@ -41,7 +41,7 @@ pub(super) fn read_given(paths: &[String], kinds: &Kinds, namespace: &str) -> Re
         let bytes = read_file(&name);
         (if name == "-" { "stdin".to_owned() } else { name }, bytes)
     });
-    let manifests = Manifests::read_files(read).map_err(wrong_manifests)?;
+    let manifests = Manifests::read_manifest_files(read).map_err(wrong_manifests)?;
     if manifests.objects.is_empty() {
         let problem = Diagnostic::error("manifest-form", "the files of -f hold no object");
         return Err(wrong_manifests(Diagnostics(vec![problem.help("name files that end in .yaml, .yml or .json")])));
@@ -95,7 +95,7 @@ fn list_files(folder: &Path, files: &mut Vec<String>) -> Result<(), CliError> {
     Ok(())
 }
 
-fn text_at<'a>(manifest: &'a ManifestObject, pointer: &str) -> Option<&'a str> {
+fn manifest_text<'a>(manifest: &'a ManifestObject, pointer: &str) -> Option<&'a str> {
     manifest.json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -116,9 +116,9 @@ fn read_object(
         let help = "write `apiVersion`, `kind` and `metadata.name` as for `kubectl apply`";
         wrong("manifest-form", "", format!("the object has no {field}")).help(help)
     };
-    let api_version = text_at(manifest, "/apiVersion").ok_or_else(|| missing("`apiVersion`"))?;
-    let kind = text_at(manifest, "/kind").ok_or_else(|| missing("`kind`"))?;
-    text_at(manifest, "/metadata/name").ok_or_else(|| missing("`metadata.name`"))?;
+    let api_version = manifest_text(manifest, "/apiVersion").ok_or_else(|| missing("`apiVersion`"))?;
+    let kind = manifest_text(manifest, "/kind").ok_or_else(|| missing("`kind`"))?;
+    manifest_text(manifest, "/metadata/name").ok_or_else(|| missing("`metadata.name`"))?;
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     if (group, kind) == ("policy.fleet-scheduler.io", "SchedulePolicy") {
         given.policies.push(read_policy(manifests, manifest, kinds)?);
@@ -164,7 +164,7 @@ fn set_namespace(json: &mut Value, kind: &Placeable, namespace: &str) {
 #[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
 fn read_policy(manifests: &Manifests, manifest: &ManifestObject, kinds: &Kinds) -> Result<SchedulePolicy, Diagnostic> {
     let help = "see the fields: `kubectl explain schedulepolicy.spec`, and docs/placement.md";
-    let name = text_at(manifest, "/metadata/name").unwrap_or_default();
+    let name = manifest_text(manifest, "/metadata/name").unwrap_or_default();
     let wrong = |path: &[String], why: String| {
         let message = format!("SchedulePolicy `{}` is not valid: {why}", visible_cell(name));
         Diagnostic::error("manifest-policy", message).at(manifests.place_of(manifest, path)).help(help)

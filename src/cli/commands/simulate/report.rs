@@ -50,7 +50,7 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
     for note in &outcome.notes {
         let _ = writeln!(text, "note: {}", visible_line(note));
     }
-    let _ = writeln!(text, "{}", format_summary(outcome));
+    let _ = writeln!(text, "{}", format_simulation_summary(outcome));
     text
 }
 
@@ -115,7 +115,7 @@ fn cluster_row(cluster: &ClusterOutcome) -> Vec<String> {
     table_row([&cluster.name, &cluster.state, &cluster.nodes.to_string(), &cpu, &memory, &pods, &groups])
 }
 
-fn format_summary(outcome: &Simulation) -> String {
+fn format_simulation_summary(outcome: &Simulation) -> String {
     let moved = outcome.moves.iter().filter(|one| !one.follows).count();
     let asked = outcome.placements.iter().filter(|one| one.asked);
     let without = asked.clone().filter(|one| !one.placed).count();

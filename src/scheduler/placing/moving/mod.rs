@@ -62,7 +62,7 @@ impl Recorded {
 
 /// Returns the record of a group.
 pub(super) fn read_record(store: &Store, name: &str) -> MoveRecord {
-    proposal_rules::read_record(store.groups.get(name).and_then(|group| group.status.as_ref()))
+    proposal_rules::read_group_record(store.groups.get(name).and_then(|group| group.status.as_ref()))
 }
 
 /// Returns the members of a group that are moved: those about which its policy decides, or all that were left by it.

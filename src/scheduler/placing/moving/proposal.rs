@@ -54,7 +54,7 @@ impl Clusters {
         current.only = store.follow.only_of(name, &namespaces);
         let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
         let stuck = here.keys().next().and_then(|at| {
-            let is_for_long = |stuck| self.is_stuck_for_long(at, stuck, now);
+            let is_for_long = |stuck| self.is_stuck_there_for_long(at, stuck, now);
             let all = members.iter().map(|facts| &***facts);
             find_stuck_member(all, record, |key| store.find_stuck_copy(key, at), is_for_long)
         });
