@@ -14,6 +14,7 @@ use super::inventory::{self, Inventory};
 use super::matching::Policy;
 use super::moves::SeenReport;
 use super::room::Promise;
+use super::selector::has_untolerated;
 use crate::api::crd::cluster::{Taint, conditions, reasons};
 use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{ScheduleShare, SourceRef, conditions as copy_conditions};
@@ -28,6 +29,11 @@ pub fn is_ready(cluster: &crate::api::Cluster) -> bool {
 fn has_condition(cluster: &crate::api::Cluster, type_: &str) -> bool {
     let status = cluster.status.as_ref();
     status.and_then(|status| find_condition(&status.conditions, type_)).is_some_and(Condition::is_true)
+}
+
+/// Returns whether the taints of a cluster make what a policy places there leave.
+pub fn is_drained_for(policy: &Policy, cluster: &Cluster) -> bool {
+    has_untolerated(&cluster.taints, &policy.tolerations, "NoExecute")
 }
 
 /// Returns whether a Cluster is being deleted, or its agent asked to leave.

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::decide::{Current, Decision, Group, How, Mode, Target, allowed_clusters, decide_group};
-use super::facts::{Facts, Workload};
+use super::facts::Facts;
 use super::fleet::Fleet;
 use super::follow::is_follower;
 use super::live;
 use super::matching::Policy;
 use super::moves::{ClusterAmounts, ExclusionReason, MoveCause, MoveRecord, SeenDecision};
 use super::reason::Reason;
-use super::selector::has_untolerated;
 use super::stuck::Stuck;
 use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
 
@@ -58,14 +57,13 @@ pub fn read_group_record(status: Option<&ScheduleGroupStatus>) -> MoveRecord {
     record
 }
 
-/// Returns whether a member can move by the record of its group. What runs once, what its data keeps and what follows
-/// others cannot; nor can what an agent of an earlier version runs, which says nothing of epochs, so that no move would end.
+/// Returns whether a member can move by the record of its group. What its data keeps and what follows others cannot; nor can
+/// what an agent of an earlier version runs, which says nothing of epochs, so that no move would end.
 pub fn moves_by_record<'s>(facts: &Facts, is_held: bool, mut copies: impl Iterator<Item = &'s Schedule>) -> bool {
     let is_silent = |schedule: &Schedule| {
         schedule.status.as_ref().is_some_and(|status| status.observed_hash.is_some() && status.epoch.is_none())
     };
-    let is_over_once = facts.workload.runs_once() || matches!(facts.workload, Workload::CronJob { .. });
-    !is_over_once && !is_held && !is_follower(&facts.key) && !copies.any(is_silent)
+    !is_held && !is_follower(&facts.key) && !copies.any(is_silent)
 }
 
 /// Returns the amounts of clusters that are not divided.
@@ -179,7 +177,7 @@ fn find_move_cause(
     if cluster.leaving {
         return Some(MoveCause::Leaving);
     }
-    if has_untolerated(&cluster.taints, &policy.tolerations, "NoExecute") {
+    if live::is_drained_for(policy, cluster) {
         return Some(MoveCause::Drain);
     }
     if urgent.is_some() {

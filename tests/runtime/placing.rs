@@ -12,6 +12,7 @@ mod late;
 mod leaving;
 mod measured;
 mod moves;
+mod once;
 mod reasons;
 mod refused;
 mod served_later;

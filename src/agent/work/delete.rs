@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::adoption;
 use super::apply::{Context, copy_json};
 use super::contents::{Contents, inspect_namespace, stop_counting};
 use super::problem::Problem;
 use super::pull_secrets;
-use super::resource::is_finished;
+use super::resource::{extract_reported_status, is_finished};
 use super::task::{Target, Task};
 use crate::api::crd::schedule::{OnDelete, applied, deleted};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
@@ -41,30 +41,30 @@ pub enum Removed {
         reason: &'static str,
         /// For people.
         message: String,
-        /// It ran to its end before.
-        finished: bool,
+        /// Status with which it had run to its end before, if it had.
+        end: Option<Map<String, Value>>,
     },
     /// Not yet.
     Waiting {
         /// What it waits for, for people.
         what: String,
-        /// It ran to its end before.
-        finished: bool,
+        /// Status with which it had run to its end before, if it had.
+        end: Option<Map<String, Value>>,
     },
 }
 
 impl Removed {
     fn new_done(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Done { reason, message: message.into(), finished: false }
+        Self::Done { reason, message: message.into(), end: None }
     }
 
     fn new_waiting(what: impl Into<String>) -> Self {
-        Self::Waiting { what: what.into(), finished: false }
+        Self::Waiting { what: what.into(), end: None }
     }
 
-    fn with_finished(mut self, is_finished: bool) -> Self {
-        let (Self::Done { finished, .. } | Self::Waiting { finished, .. }) = &mut self;
-        *finished = is_finished;
+    fn with_end(mut self, of_copy: Option<&Value>) -> Self {
+        let (Self::Done { end, .. } | Self::Waiting { end, .. }) = &mut self;
+        *end = of_copy.map(|found| extract_reported_status(found).unwrap_or_default());
         self
     }
 }
@@ -117,9 +117,9 @@ async fn remove_found_copy(
     found: &Value,
 ) -> Result<Option<Removed>, Problem> {
     let key = &target.key;
-    let is_over = has_finished(target, found);
-    let done = |reason, message: String| Ok(Some(Removed::new_done(reason, message).with_finished(is_over)));
-    let waiting = |what: String| Ok(Some(Removed::new_waiting(what).with_finished(is_over)));
+    let over = Some(found).filter(|found| has_finished(target, found));
+    let done = |reason, message: String| Ok(Some(Removed::new_done(reason, message).with_end(over)));
+    let waiting = |what: String| Ok(Some(Removed::new_waiting(what).with_end(over)));
     let is_namespace = key.is_core("Namespace");
     let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
     let owned = context.is_own(found) || object_annotation(found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
@@ -312,7 +312,8 @@ mod tests {
                 "sourceRef": { "version": "v1", "kind": "Job", "name": "a", "uid": "u" } } });
         let (task, _) = Task::from_schedule(&context.kinds, serde_json::from_value(schedule).unwrap());
         let removed = remove_copy(&context, &task, &Surroundings::default()).await.unwrap();
-        assert_eq!(removed, Removed::Done { reason: deleted::DELETED, message: String::new(), finished: true });
+        let end = json!({"conditions": [{"type": "Complete", "status": "True"}]}).as_object().cloned();
+        assert_eq!(removed, Removed::Done { reason: deleted::DELETED, message: String::new(), end });
         assert_eq!(reads.load(Ordering::SeqCst), 2);
     }
 

@@ -229,15 +229,15 @@ impl Entry {
         self.running = false;
         self.tried = true;
         match result {
-            Ok(Removed::Done { reason, message, finished }) => {
-                served::record_removed(&mut self.status, finished);
+            Ok(Removed::Done { reason, message, end }) => {
+                served::record_removed(&mut self.status, end.as_ref());
                 self.removed = true;
                 self.next = None;
                 self.baseline = None;
                 status::record_removal_progress(&mut self.status, true, reason, message, wall);
             }
-            Ok(Removed::Waiting { what, finished }) => {
-                served::record_finished(&mut self.status, finished);
+            Ok(Removed::Waiting { what, end }) => {
+                served::record_end(&mut self.status, end.as_ref());
                 self.next = Some(now + self.backoff.next_wait());
                 status::record_removal_progress(
                     &mut self.status,

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::index::Seen;
+use super::status::print_status_part;
 use super::task::{CopyKey, Task};
 use crate::api::crd::schedule::ScheduleStatus;
 use crate::diagnose::kstatus::State;
@@ -87,16 +88,17 @@ pub fn record_no_copy(status: &mut ScheduleStatus) {
     (status.available, status.served) = (Some(0), Some(0));
 }
 
-/// Records that the copy had run to its end when it was deleted, if it had.
-pub fn record_finished(status: &mut ScheduleStatus, finished: bool) {
-    if finished {
+/// Records that the copy had run to its end when it was deleted, if it had, and how it ended.
+pub fn record_end(status: &mut ScheduleStatus, end: Option<&Map<String, Value>>) {
+    if let Some(end) = end {
         status.finished = Some(true);
+        status.resource = print_status_part(end);
     }
 }
 
 /// Records that a copy was removed.
-pub fn record_removed(status: &mut ScheduleStatus, finished: bool) {
-    record_finished(status, finished);
+pub fn record_removed(status: &mut ScheduleStatus, end: Option<&Map<String, Value>>) {
+    record_end(status, end);
     status.available = Some(0);
 }
 
@@ -217,9 +219,12 @@ mod tests {
         look(&mut status, &once, &pod("u", "Succeeded", None));
         look(&mut status, &once, &pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
         assert_eq!(status.finished, Some(true));
-        record_removed(&mut status, false);
+        record_removed(&mut status, None);
         assert_eq!((status.finished, status.available), (Some(true), Some(0)));
         look(&mut status, &once, &pod("v", "Running", None));
         assert_eq!(status.finished, None);
+        // Between the last report and the deletion.
+        record_removed(&mut status, json!({"phase": "Succeeded"}).as_object());
+        assert_eq!((status.finished, status.resource.as_deref()), (Some(true), Some(r#"{"phase":"Succeeded"}"#)));
     }
 }

@@ -90,12 +90,12 @@ pub fn record_seen_copy(status: &mut ScheduleStatus, seen: &Seen, trouble: Optio
     }
     let reason = trouble.map_or(reason, |trouble| trouble.reason);
     set_status_condition(status, conditions::AVAILABLE, holds, reason, &message, wall);
-    status.resource = seen.resource.as_ref().and_then(resource_text);
+    status.resource = seen.resource.as_ref().and_then(print_status_part);
     status.copy_generation = seen.generation;
 }
 
 /// Part of a status as JSON text, without characters that a terminal acts on.
-fn resource_text(part: &Map<String, Value>) -> Option<String> {
+pub fn print_status_part(part: &Map<String, Value>) -> Option<String> {
     serde_json::to_string(part).ok().map(|text| escaped_json(&text).into_owned())
 }
 
@@ -168,7 +168,7 @@ mod tests {
         record_problem(&mut status, &refused, Timestamp::UNIX_EPOCH);
         assert_eq!(status.conditions[0].message, "bad\n\\u{1b}[2J");
         let resource = json!({ "host": "a\u{9b}b\u{7f}" });
-        let text = resource_text(resource.as_object().unwrap()).unwrap();
+        let text = print_status_part(resource.as_object().unwrap()).unwrap();
         assert!(!text.chars().any(char::is_control), "{text:?}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), resource);
     }

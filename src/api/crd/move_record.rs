@@ -34,8 +34,8 @@ pub struct MoveRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub excluded: Vec<ExcludedCluster>,
-    /// A workload that runs once (Job, bare Pod) has finished. No cluster gets another copy. The scheduler does not record it
-    /// yet: groups with such a member have no record.
+    /// All workloads of the group that run once (Job, bare Pod) have finished. No cluster gets another copy. It is not stored:
+    /// the status of each source says it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(skip)]
     pub finished: bool,

@@ -152,6 +152,11 @@ impl Workload {
     pub fn runs_once(self) -> bool {
         matches!(self, Self::Job { .. } | Self::Pod)
     }
+
+    /// Returns whether a move stops it before it begins elsewhere: two of it would do everything twice.
+    pub fn is_stopped_first(self) -> bool {
+        self.runs_once() || matches!(self, Self::CronJob { .. })
+    }
 }
 
 /// Target that a HorizontalPodAutoscaler scales.

@@ -18,7 +18,8 @@
 //! One [`MoveRecord`] and one [`Seen`] for each group and each look. A group of several members is one copy in each
 //! cluster: `hash` and `amount` are those of all its Schedules there, `available` and `served` are 0 unless every member
 //! that runs pods has its own (divided groups: the sum), and it is `deleting` only when all of its Schedules are. Members
-//! that run once (Job, bare Pod; a CronJob from when it has no active Job) have a look of their own, with `once`.
+//! that run once (Job, bare Pod, CronJob) count for nothing; a group without others is looked at with `once`. They go with
+//! the old side, and are made in the target when no other cluster has a copy.
 //!
 //! | Field | Source |
 //! |---|---|
@@ -28,6 +29,8 @@
 //! | `policy` | watch of SchedulePolicies: `Gone` if none that is valid matches, `Suspended` by `spec.suspend` |
 //! | `source.there` | watch of the sources; `false` only by a Deleted event, or 404 to a GET, of the same uid |
 //! | `source.hash`, `volumes`, `once` | [`facts`](super::facts) of the source, with its overrides |
+//! | `record.finished` | not stored: the status of every source that runs once says that it is over, or a copy does |
+//! | `record.finished` | not stored: the statuses of all sources that run once say that they are over, or those of copies do |
 //! | `source.amount`, `divided` | replicas of the source if the policy divides; else 1 |
 //! | `source.consent` | annotation `allow-volume-move` of every claim, by a GET when a move may begin or a copy with volumes is to go |
 //! | `decision.cause` | comparison of the record with what exists. At rest: any cause. In a move: whether one holds for `from` |

@@ -1,8 +1,9 @@
 //! What runs once, a Job or a bare Pod: its copy is stopped before another one begins.
 
 use super::begin::{begin_move, may_begin, release_copies};
-use super::record::{Move, MoveCause, MovePhase, MoveRecord, amount_in};
+use super::record::{Move, MovePhase, MoveRecord, amount_in};
 use super::sides::is_same_cluster;
+use super::step::{find_place, place};
 use super::view::View;
 use super::write::{MoveEvent, MoveStep, MoveWrite};
 
@@ -19,6 +20,12 @@ fn step_once_at_rest(view: View<'_>) -> MoveStep {
         return MoveStep::Record { record: MoveRecord { finished: true, ..record.next_epoch() }, event: None };
     }
     let target = record.target.keys().next().map(String::as_str);
+    let lives =
+        || view.cluster_names().into_iter().any(|cluster| view.is_live(cluster) && view.cluster_exists(cluster));
+    if target.is_none() && !record.finished && lives() {
+        // No record says where it is. To write it down is no decision.
+        return place(view, find_place(view));
+    }
     if !record.finished
         && !view.is_fixed()
         && let Some(step) = step_once_decided(view, target)
@@ -26,7 +33,7 @@ fn step_once_at_rest(view: View<'_>) -> MoveStep {
         return step;
     }
     let mut writes = release_copies(view);
-    if let Some(cluster) = target.filter(|_| !record.finished && seen.schedules.is_empty()) {
+    if let Some(cluster) = target.filter(|at| !record.finished && (seen.schedules.is_empty() || view.is_live(at))) {
         writes.extend(view.write_amount(cluster, 1));
     }
     if let Some(target) = target {
@@ -48,7 +55,7 @@ fn step_once_decided(view: View<'_>, target: Option<&str>) -> Option<MoveStep> {
             MoveStep::Record { record: placed, event: None }
         }),
         Some(cluster) => {
-            let cause = seen.decision.cause.filter(|cause| matches!(cause, MoveCause::Drain | MoveCause::Leaving))?;
+            let cause = seen.decision.cause.filter(|cause| seen.source.moves_for(*cause))?;
             if !view.is_live(cluster) || *best == record.target || !may_begin(view, cause) {
                 return None;
             }

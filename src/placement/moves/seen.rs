@@ -64,6 +64,18 @@ pub struct SeenSource {
     pub consent: bool,
     /// It runs once: a Job or a bare Pod.
     pub once: bool,
+    /// Nothing of it has begun, so that nothing is lost where it is stopped.
+    #[serde(default)]
+    pub idle: bool,
+}
+
+impl SeenSource {
+    /// Returns whether it moves for a cause. What runs once and has begun does so only where its cluster is given up; of a
+    /// lost one nobody says that it was stopped there.
+    pub fn moves_for(&self, cause: MoveCause) -> bool {
+        let gives_up = matches!(cause, MoveCause::Drain | MoveCause::Leaving);
+        !self.once || gives_up || (self.idle && cause != MoveCause::Failover)
+    }
 }
 
 /// What the rules of placement say now.

@@ -101,7 +101,7 @@ fn choose_side(view: View<'_>, strays: &[&str]) -> Option<ClusterAmounts> {
 }
 
 /// Writes another target without a move, after the copies that it adds are kept.
-fn place(view: View<'_>, to: ClusterAmounts) -> MoveStep {
+pub(super) fn place(view: View<'_>, to: ClusterAmounts) -> MoveStep {
     let added = added_side(&view.record.target, &to);
     view.keep_then_record(&added, view.record.next_epoch().without_move(to), None)
 }
@@ -113,7 +113,7 @@ fn added_side(target: &ClusterAmounts, to: &ClusterAmounts) -> ClusterAmounts {
 }
 
 /// Returns where a group is of which no record says it: where it serves, else where it has a copy, ties by name.
-fn find_place(view: View<'_>) -> ClusterAmounts {
+pub(super) fn find_place(view: View<'_>) -> ClusterAmounts {
     let schedules = &view.seen.schedules;
     let is_there = |cluster: &&String| view.is_live(cluster) && view.cluster_exists(cluster);
     let there = schedules.keys().filter(is_there);

@@ -55,9 +55,27 @@ impl<'a> Run<'a> {
         policy.spec.spread_constraints.is_none() && members.peek().is_some() && members.all(moves)
     }
 
+    /// Returns whether a group has nothing but what is stopped before it begins elsewhere.
+    fn is_all_stopped_first(&self, name: &str) -> bool {
+        self.list_moved_members(name).all(|facts| facts.workload.is_stopped_first())
+    }
+
+    /// Returns whether a copy of what runs once has begun.
+    fn has_begun(&self, name: &str) -> bool {
+        let mut members = self.list_moved_members(name);
+        members.any(|facts| self.list_known_copies(&facts.key).any(|(_, schedule)| live::has_begun(schedule, facts)))
+    }
+
+    /// Returns whether all that runs once of a group is over.
+    fn is_all_over(&self, name: &str) -> bool {
+        let is_over = |facts: &Facts| self.list_known_copies(&facts.key).any(|(_, copy)| live::has_ended(copy, facts));
+        self.list_moved_members(name).all(is_over)
+    }
+
     /// Plays the moves of a group until it stays where it is.
     pub(super) fn play_moves(&self, name: &str, policy: &Policy, group: &Group<'_>, current: Current) -> Played {
         let mut record = read_group_record(self.recorded_status(name));
+        record.finished = self.is_all_stopped_first(name) && self.is_all_over(name);
         let (is_running, is_suspended) = (record.running.is_some(), policy.spec.suspend);
         let propose = |record: &MoveRecord| self.propose_group(name, policy, group, record, current.clone());
         if let Some(excluded) = self.exclude_stuck(name, &record).filter(|_| !is_suspended) {
@@ -140,10 +158,14 @@ impl<'a> Run<'a> {
         propose_for_group(one, &self.fleet, |cluster| self.clusters.get(cluster).copied())
     }
 
-    /// Returns the copies of a group by cluster: they serve where the cluster is Ready.
+    /// Returns the copies of a group by cluster: they serve where the cluster is Ready and has those of all members that have
+    /// any.
     fn see_copies(&self, name: &str) -> BTreeMap<String, SeenSchedule> {
         let mut seen: BTreeMap<String, SeenSchedule> = BTreeMap::new();
-        for facts in self.list_moved_members(name) {
+        let (mut copied, mut counts) = (0, BTreeMap::<&str, usize>::new());
+        let is_once = self.is_all_stopped_first(name);
+        for facts in self.list_moved_members(name).filter(|facts| is_once || !facts.workload.is_stopped_first()) {
+            copied += usize::from(self.list_known_copies(&facts.key).next().is_some());
             for (cluster, schedule) in self.list_known_copies(&facts.key) {
                 let Some(known) = self.clusters.get(cluster) else { continue };
                 if schedule.metadata.deletion_timestamp.is_some() {
@@ -153,7 +175,11 @@ impl<'a> Run<'a> {
                 let is_ready = live::is_ready(known);
                 let one = seen.entry(cluster.to_owned()).or_insert_with(|| serving_copy(is_ready));
                 one.said.served = one.said.served.min(i64::from(is_ready || served > 0));
+                *counts.entry(cluster).or_default() += 1;
             }
+        }
+        for (_, one) in seen.iter_mut().filter(|(cluster, _)| counts[cluster.as_str()] < copied) {
+            (one.said.available, one.said.served) = (0, 0);
         }
         seen
     }
@@ -187,7 +213,8 @@ impl<'a> Run<'a> {
                 divided: false,
                 volumes: self.list_moved_members(name).any(Facts::has_volumes),
                 consent: !self.list_moved_members(name).any(|facts| self.keeps_volumes(facts)),
-                once: false,
+                once: self.is_all_stopped_first(name),
+                idle: !self.has_begun(name),
             },
             decision: decision.clone(),
             clusters: clusters.collect(),

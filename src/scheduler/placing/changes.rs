@@ -19,7 +19,7 @@ use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::k8s::resource_version::is_before;
 use crate::placement::facts::ObjectKey;
 use crate::placement::inventory::Part;
-use crate::placement::live::source_key;
+use crate::placement::live::{self, source_key};
 
 impl Store {
     /// Applies a change, and marks what has to be planned because of it.
@@ -180,6 +180,7 @@ impl Store {
         let relabelled_by_others = old.is_some_and(|old| old.target != source.target);
         let observed =
             old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
+        let is_over = live::is_finished(&source.status) && old.is_some_and(|old| !live::is_finished(&old.status));
         let is_namespace = key.is_of_kind("", "Namespace");
         let relabelled = is_namespace && old.is_none_or(|old| old.facts.labels != source.facts.labels);
         let whole = old.filter(|_| same).and_then(|old| old.object.clone());
@@ -202,6 +203,9 @@ impl Store {
         if same {
             if relabelled_by_others {
                 self.mark_owner(&key, Cause::Change, now);
+            } else if is_over {
+                // Copies that wait for it may go.
+                self.mark_owner(&key, Cause::Report, now);
             }
         } else {
             self.refusals.forget_refusals(&key);

@@ -148,7 +148,9 @@ pub(super) fn release_schedules(store: &Store, key: &ObjectKey) -> Vec<Write> {
             .status
             .as_ref()
             .and_then(|s| condition::find_condition(&s.conditions, schedule::conditions::DELETED));
-        schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(Condition::is_true)
+        let is_removed = schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(Condition::is_true);
+        // Until the source says that it ran to its end, only this Schedule knows.
+        is_removed && !store.is_end_unreported(key, schedule)
     });
     released
         .map(|(at, schedule)| Write::Release {

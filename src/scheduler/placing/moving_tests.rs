@@ -2,6 +2,7 @@
 //! serves, whenever the scheduler is restarted.
 
 mod leaving;
+mod once;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -547,7 +548,7 @@ async fn a_drained_cluster_loses_ten_groups_at_a_time() {
 }
 
 #[tokio::test]
-async fn what_runs_once_and_old_agents_go_by_the_decision_alone() {
+async fn groups_of_old_agents_go_by_the_decision_alone() {
     let (mut scene, web) = Scene::placed();
     let group = scene.group_name(&web);
     assert!(moving::is_recorded(&scene.placing.store, &group));
@@ -563,9 +564,6 @@ async fn what_runs_once_and_old_agents_go_by_the_decision_alone() {
     scene.agent("east", true);
     scene.settle(&web);
     assert!(scene.record(&web).target.contains_key("east"));
-    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
-    scene.put("shop", "batch", "Job", json!({"metadata": {"name": "once"}, "spec": {"template": {"spec": pod}}}));
-    assert!(!moving::is_recorded(&scene.placing.store, &group));
 }
 
 #[tokio::test]

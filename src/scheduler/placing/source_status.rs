@@ -11,6 +11,7 @@ use super::write::Write;
 use crate::api::Schedule;
 use crate::placement::aggregate::{self, CopyStatus};
 use crate::placement::facts::ObjectKey;
+use crate::placement::live;
 
 /// Plans the status of a source, as its copies have it.
 pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp) -> Plan {
@@ -18,7 +19,9 @@ pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp)
     let targets = find_target_clusters(store, key);
     let copies: Vec<(CopyStatus, &Schedule)> = store
         .copies_of(key)
-        .filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
+        .filter(|(_, schedule)| {
+            schedule.metadata.deletion_timestamp.is_none() || live::has_ended(schedule, &source.facts)
+        })
         .map(|(at, schedule)| {
             let cluster = cluster_of(at);
             let leaving = targets.as_ref().is_some_and(|targets| !targets.contains(cluster));

@@ -392,6 +392,7 @@ impl Scenario {
                 volumes: self.volumes,
                 consent: user.consent,
                 once: self.job,
+                idle: false,
             },
             decision: self.decision(view, &world.record, now),
             clusters: view.clusters.iter().enumerate().filter_map(cluster).collect(),

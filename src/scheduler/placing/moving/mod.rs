@@ -7,12 +7,13 @@
 //! memory: who may begin (admission) ─┘
 //! ```
 //!
-//! Groups whose policy spreads them, with a Job, Pod or CronJob, with what follows others, or whose data keeps them, go by their decision alone, as
-//! do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
+//! Members that run once are stopped before they begin elsewhere, see `once`. Groups whose policy spreads them, with what
+//! follows others, or whose data keeps them, go by their decision alone, as do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
 //! says the decision. Namespaces are copied to where the group is, and are never waited for.
 
 mod exclusions;
 mod memory;
+mod once;
 mod plan;
 mod proposal;
 mod survey;

@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 
 use super::exclusions::plan_exclusions;
 use super::memory::Moves;
+use super::once::restart_events;
 use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, read_record, time_text};
@@ -36,13 +37,17 @@ pub(in crate::scheduler::placing) fn plan_move(
     (proposal, decided): (Option<Proposal>, Option<&Decided>),
     (now, wall): (i64, Timestamp),
 ) -> (Plan, Option<Decided>) {
-    let record = read_record(store, name);
+    let mut record = read_record(store, name);
     let decision = proposal.as_ref().map(|proposal| proposal.seen.clone()).unwrap_or_default();
-    let (mut seen, diffs, left) = {
+    let (mut seen, diffs, left, (over, is_over)) = {
         let survey = Survey::new(store, name, clusters, moves, &record, now);
         let diffs = survey.diff_clusters();
-        (survey.see(decision, &diffs), own_names(diffs), survey.diff_left())
+        let seen = survey.see(decision, &diffs);
+        let over = survey.over_copies_to_delete(&seen);
+        let is_over = seen.source.once && survey.is_over();
+        (seen, own_names(diffs), survey.diff_left(), (over, is_over))
     };
+    record.finished = is_over;
     let waits = waiting_move(store, name, &record, &seen);
     moves.set_group(name, &record, waits, waits_for_lost_cluster(&record, &seen));
     seen.admitted = waits.is_some() && moves.is_admitted(name, now);
@@ -56,10 +61,14 @@ pub(in crate::scheduler::placing) fn plan_move(
     let (next, event, writes, news) = match excluded {
         Some((record, news)) => (Some(record), None, Vec::new(), news),
         None => match step(&record, &seen) {
-            MoveStep::Record { record, event } => (Some(record), event, Vec::new(), Vec::new()),
-            MoveStep::Writes(writes) => (None, None, writes, Vec::new()),
+            MoveStep::Record { record, event } => {
+                (Some(MoveRecord { finished: false, ..record }), event, Vec::new(), Vec::new())
+            }
+            MoveStep::Writes(writes) => (None, None, writes.into_iter().chain(over).collect(), Vec::new()),
         },
     };
+    // The sources remember it.
+    record.finished = false;
     let written = next.as_ref().unwrap_or(&record);
     let begins = record.running.is_none() && written.running.is_some();
     if let Some(decided) = &mut decided {
@@ -137,7 +146,8 @@ fn waiting_move(store: &Store, name: &str, record: &MoveRecord, seen: &Seen) -> 
     let (cause, best) = (seen.decision.cause?, &seen.decision.best);
     let is_held = seen.source.volumes && !seen.source.consent;
     let is_elsewhere = !record.target.is_empty() && !best.is_empty() && *best != record.target;
-    if record.running.is_some() || seen.policy != SeenPolicy::There || is_held || !is_elsewhere {
+    let stays = record.finished || !seen.source.moves_for(cause);
+    if record.running.is_some() || seen.policy != SeenPolicy::There || is_held || !is_elsewhere || stays {
         return None;
     }
     let created = store.facts_of(name).into_iter().filter_map(|facts| facts.created.map(Timestamp::as_second));
@@ -212,7 +222,10 @@ impl<'a> Work<'a> {
         }
         let context = self.context(self.record);
         for key in &context.members {
-            plan.push_stage(deletions::release_schedules(self.store, key));
+            let released = deletions::release_schedules(self.store, key);
+            let events = restart_events(self.store, &released);
+            plan.push_stage(released);
+            plan.push_stage(events);
         }
         let there = self.record.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
         let targets: BTreeSet<&str> = self.record.target.keys().chain(there).map(String::as_str).collect();
@@ -268,7 +281,8 @@ impl<'a> Work<'a> {
             None => removal_class::stray_class(self.store, self.name, key, cluster),
         };
         let has_pods = |key| self.store.source_facts(key).is_some_and(|facts| facts.shape.is_some());
-        let copies = survey.live_copies(cluster);
+        let mut copies = survey.live_copies(cluster);
+        copies.retain(|(key, _, schedule)| !survey.waits_for_jobs(key, schedule));
         [true, false].map(|with_pods| {
             let copies = copies.iter().filter(|(key, ..)| has_pods(key) == with_pods);
             copies
@@ -284,6 +298,9 @@ impl<'a> Work<'a> {
         let Some(running) = next.running.as_ref().or(self.record.running.as_ref()) else { return Vec::new() };
         let (from, to, cause) = (side_text(&running.from), side_text(&running.to), cause_text(running.cause));
         let text = match event {
+            MoveEvent::Moving if self.seen.source.once => {
+                format!("Moves from {from} to {to} ({cause}): it is stopped on {from} before it begins on {to}")
+            }
             MoveEvent::Moving => {
                 format!("Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} serve")
             }
@@ -298,6 +315,8 @@ impl<'a> Work<'a> {
             }
         };
         let is_warning = event == MoveEvent::MoveFailed;
+        // What had begun gets its own event when it is let go.
+        let event = if event == MoveEvent::Restarted { MoveEvent::Moved } else { event };
         let members = self.survey(self.record).members.into_iter();
         let members = members.filter_map(|key| Some(self.store.sources.get(key)?.address.event_reference()));
         let about = std::iter::once(group_reference(self.name)).chain(members);

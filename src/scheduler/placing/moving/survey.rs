@@ -33,17 +33,17 @@ const DIFFERENT: &str = "different";
 
 /// A group, with all that its copies are compared with.
 pub(super) struct Survey<'a> {
-    store: &'a Store,
+    pub(super) store: &'a Store,
     name: &'a str,
-    clusters: &'a Clusters,
+    pub(super) clusters: &'a Clusters,
     moves: &'a Moves,
-    record: &'a MoveRecord,
-    policy: Option<&'a Policy>,
+    pub(super) record: &'a MoveRecord,
+    pub(super) policy: Option<&'a Policy>,
     /// Members that are moved.
     pub(super) members: Vec<&'a ObjectKey>,
     /// Members that have to serve on the new side: those that served on the old one, else all.
     counted: Vec<&'a ObjectKey>,
-    now: i64,
+    pub(super) now: i64,
 }
 
 /// The writes that the copies of a group in one cluster lack, and those of which none can be made.
@@ -79,13 +79,15 @@ impl<'a> Survey<'a> {
         copies.map(|(at, _)| cluster_of(at)).filter(|cluster| self.clusters.known.contains_key(*cluster)).collect()
     }
 
-    /// Returns the copies in a cluster that are not being deleted.
+    /// Returns the copies in a cluster that are not being deleted, and go with the others of the group.
     pub(super) fn live_copies(&self, cluster: &str) -> Vec<(&'a ObjectKey, &'a Place, &'a Schedule)> {
         let copies = self.members.iter().filter_map(|key| {
             let (at, schedule) = self.store.copy_in(key, cluster)?;
             Some((*key, at, schedule))
         });
-        copies.filter(|(_, _, schedule)| schedule.metadata.deletion_timestamp.is_none()).collect()
+        let stays = |key, schedule| self.is_left_running(key, cluster, schedule);
+        let live = copies.filter(|(_, _, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        live.filter(|(key, _, schedule)| !stays(key, schedule)).collect()
     }
 
     /// Returns what is reported of the copy of a member; nothing of one that is being deleted.
@@ -101,8 +103,10 @@ impl<'a> Survey<'a> {
             None => self.copied_in().into_iter().filter(|cluster| !self.record.target.contains_key(*cluster)).collect(),
         };
         let has_served = |key: &&&ObjectKey| old.iter().any(|cluster| self.report(key, cluster).served > 0);
-        let counted: Vec<&ObjectKey> = self.members.iter().filter(has_served).copied().collect();
-        if counted.is_empty() { self.members.clone() } else { counted }
+        // What runs once is stopped first: nothing waits until it serves.
+        let all = || self.members.iter().filter(|key| !self.is_stopped_first(key));
+        let counted: Vec<&ObjectKey> = all().filter(has_served).copied().collect();
+        if counted.is_empty() { all().copied().collect() } else { counted }
     }
 
     /// Returns what the copies of each cluster lack that has some, or is to have some.
@@ -119,6 +123,7 @@ impl<'a> Survey<'a> {
         let mut diff = ScheduleDiff::new(self.store);
         for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| !self.is_left_member(key)) {
             let Some(source) = self.store.sources.get(key) else { continue };
+            let is_made = is_made && (!self.is_stopped_first(key) || self.is_begun_in(key, cluster));
             if is_made || self.store.copy_in(key, cluster).is_some() {
                 let (policy, group, is_scaled) = (self.policy, Some(self.name), scaled.is_scaled(key));
                 let whole = DesiredSchedule::of_whole(source, cluster);
@@ -177,7 +182,8 @@ impl<'a> Survey<'a> {
                 divided: false,
                 volumes: facts().any(crate::placement::facts::Facts::has_volumes),
                 consent: !self.members.iter().any(|key| self.store.is_held_by_volumes(key)),
-                once: false,
+                once: self.members.iter().all(|key| self.is_stopped_first(key)),
+                idle: self.is_idle(),
             },
             decision,
             clusters,
@@ -202,7 +208,7 @@ impl<'a> Survey<'a> {
             said: SeenReport {
                 available: i64::from(reports().all(|report| report.available > 0)),
                 served: i64::from(reports().all(|report| report.served > 0)),
-                finished: false,
+                finished: self.is_over(),
                 removed: copies.map(|(_, schedule)| live::read_copy_report(schedule)).all(|report| report.removed),
             },
             asked: asked.is_some(),
