@@ -35,6 +35,7 @@ pub mod reason;
 pub mod room;
 pub mod selector;
 pub mod simulate;
+pub mod spread_proposal;
 pub mod stuck;
 pub mod tenant;
 

@@ -10,6 +10,7 @@ use super::live;
 use super::matching::Policy;
 use super::moves::{ClusterAmounts, ExclusionReason, MoveCause, MoveRecord, SeenDecision};
 use super::reason::Reason;
+use super::spread_proposal::propose_for_spread_group;
 use super::stuck::Stuck;
 use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
 
@@ -90,7 +91,7 @@ pub fn format_frozen(from: &ClusterAmounts, cause: MoveCause) -> String {
 }
 
 /// Returns why a cluster is left out, as reasons of clusters say it.
-fn exclusion_text(reason: ExclusionReason) -> &'static str {
+pub(super) fn exclusion_text(reason: ExclusionReason) -> &'static str {
     match reason {
         ExclusionReason::MoveFailed => "a move there failed",
         ExclusionReason::Unschedulable => "pods found no node there",
@@ -105,6 +106,9 @@ pub fn propose_for_group<'c>(
     fleet: &Fleet,
     find_cluster: impl Fn(&str) -> Option<&'c Cluster>,
 ) -> Proposal {
+    if one.policy.spec.spread_constraints.is_some() {
+        return propose_for_spread_group(one, fleet, find_cluster);
+    }
     let RecordedGroup { policy, group, status, record, mut current, stuck, is_rebalance_asked, now } = one;
     let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
     let target = |cluster: &String| Target { cluster: cluster.clone(), ..Target::default() };
@@ -147,9 +151,6 @@ pub fn propose_for_group<'c>(
         }
         None => None,
     };
-    let recorded = status.and_then(|status| status.decision.as_ref());
-    let is_edited =
-        recorded.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash());
     let seen = SeenDecision {
         cause,
         best: whole_amounts(decision.targets.iter().map(|target| target.cluster.as_str())),
@@ -159,9 +160,15 @@ pub fn propose_for_group<'c>(
             None => BTreeSet::new(),
         },
         scaled: None,
-        renewed: (is_edited || is_asked) && record.retry.is_some(),
+        renewed: (is_placement_edited(policy, status) || is_asked) && record.retry.is_some(),
     };
     Proposal { seen, decision, current, leaves_at }
+}
+
+/// Returns whether what a policy says of places is another thing than when a group was decided.
+pub(super) fn is_placement_edited(policy: &Policy, status: Option<&ScheduleGroupStatus>) -> bool {
+    let known = status.and_then(|status| status.decision.as_ref()).map(|known| known.policy_hash.as_str());
+    known.is_some_and(|known| !known.is_empty() && known != policy.placement_hash())
 }
 
 /// Returns the cause for which a group leaves a cluster, whether or not there is a better one. What is `urgent` comes after a

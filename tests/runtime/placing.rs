@@ -16,6 +16,7 @@ mod once;
 mod reasons;
 mod refused;
 mod served_later;
+mod spread;
 mod upgrade;
 mod whole;
 

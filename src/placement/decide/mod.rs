@@ -38,7 +38,7 @@ pub enum Mode {
     PolicyEdit,
     /// Somebody asked for it.
     Rebalance,
-    /// The group's cluster is lost.
+    /// The group's cluster is lost; for a spread group, those that are not Ready and left out are.
     Failover,
 }
 

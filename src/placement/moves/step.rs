@@ -50,7 +50,7 @@ fn step_at_rest(view: View<'_>) -> MoveStep {
 /// Returns the clusters with a copy that nobody wants.
 fn find_strays(view: View<'_>) -> Vec<&str> {
     let is_stray = |cluster: &&str| {
-        view.is_live(cluster) && view.cluster_exists(cluster) && amount_in(&view.record.target, cluster) == 0
+        view.is_live(cluster) && view.cluster_exists(cluster) && !view.record.target.contains_key(*cluster)
     };
     view.cluster_names().into_iter().filter(is_stray).collect()
 }
@@ -108,7 +108,7 @@ pub(super) fn place(view: View<'_>, to: ClusterAmounts) -> MoveStep {
 
 /// Returns the part of a side in clusters that the target does not name.
 fn added_side(target: &ClusterAmounts, to: &ClusterAmounts) -> ClusterAmounts {
-    let added = to.iter().filter(|(cluster, _)| amount_in(target, cluster) == 0);
+    let added = to.iter().filter(|(cluster, _)| !target.contains_key(*cluster));
     added.map(|(cluster, amount)| (cluster.clone(), *amount)).collect()
 }
 

@@ -74,10 +74,15 @@ impl<'a> View<'a> {
     /// reports count.
     pub(super) fn needed_amount(self, amount: i64, replaced: &[&str]) -> i64 {
         let is_known = |cluster: &&str| self.schedule(cluster).is_none() || self.report_counts(cluster);
-        if self.seen.source.divided || !replaced.iter().all(is_known) {
+        if !replaced.iter().all(is_known) {
             return amount;
         }
-        amount.min(replaced.iter().map(|cluster| self.most_served(cluster)).max().unwrap_or(0))
+        let served = replaced.iter().map(|cluster| self.most_served(cluster)).max();
+        match served {
+            // Shares are added up: less than one is only needed for what never served at all.
+            Some(1..) | None if self.seen.source.divided => amount,
+            served => amount.min(served.unwrap_or(0)),
+        }
     }
 
     /// Returns the write that makes the Schedule of a cluster ask for an amount of the current source.
@@ -87,8 +92,7 @@ impl<'a> View<'a> {
             return None;
         }
         let Some(schedule) = self.schedule(cluster) else {
-            let is_wanted = amount > 0 && self.cluster_exists(cluster);
-            return is_wanted.then_some(MoveWrite::Create { cluster: name, amount });
+            return self.cluster_exists(cluster).then_some(MoveWrite::Create { cluster: name, amount });
         };
         let differs = schedule.hash != self.seen.source.hash || schedule.amount != amount;
         (!schedule.deleting && differs).then_some(MoveWrite::Edit { cluster: name, amount })

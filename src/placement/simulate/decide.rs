@@ -112,6 +112,12 @@ impl<'a> Run<'a> {
 
     /// Makes a group with the autoscalers and claims that are not in it and that its members have.
     pub(super) fn build_group(&self, name: &str, policy: &Policy) -> Group<'a> {
+        let facts = self.members[name].iter().filter_map(|key| self.facts(key));
+        Group::with_followers(name, policy, facts, self.list_followers(name))
+    }
+
+    /// Returns the autoscalers and claims that are not in a group and that its members have.
+    pub(super) fn list_followers(&self, name: &str) -> Vec<&'a Facts> {
         let members = &self.members[name];
         let facts: Vec<&'a Facts> = members.iter().filter_map(|key| self.facts(key)).collect();
         let namespaces: BTreeSet<&str> = members.iter().map(ObjectKey::namespace).collect();
@@ -124,8 +130,7 @@ impl<'a> Run<'a> {
         let scalers = scalers.filter(|(key, _)| !members.contains(*key) && self.has_placement(key));
         let claims: BTreeSet<ObjectKey> = facts.iter().flat_map(|facts| facts.mounted_claims()).collect();
         let claims = claims.iter().filter(|key| !members.contains(*key)).filter_map(|key| self.facts(key));
-        let followers: Vec<&'a Facts> = scalers.map(|(_, one)| &one.facts).chain(claims).collect();
-        Group::with_followers(name, policy, facts, followers)
+        scalers.map(|(_, one)| &one.facts).chain(claims).collect()
     }
 
     /// Returns whether anything places an object.
@@ -165,9 +170,16 @@ impl<'a> Run<'a> {
         self.plan_namespaces_first(name);
         let Some(policy) = self.find_deciding_policy(name).cloned() else { return };
         let group = self.build_group(name, &policy);
-        if !self.has_record(name, &policy) {
-            let current = self.find_present_placement(name, &policy, group.is_held());
-            let decision = decide_group(&policy, &group, &self.fleet, &current);
+        let is_spread = policy.spec.spread_constraints.is_some();
+        if is_spread || !self.has_record(name, &policy) {
+            let (decision, current) = if is_spread && self.has_record(name, &policy) {
+                let current = self.find_present_placement(name, &policy, false);
+                let proposal = self.decide_spread_move(name, &policy, &group, current);
+                (proposal.decision, proposal.current)
+            } else {
+                let current = self.find_present_placement(name, &policy, group.is_held());
+                (decide_group(&policy, &group, &self.fleet, &current), current)
+            };
             if !decision.suspended {
                 self.reserve_room(&group, &decision, &current);
             }

@@ -9,12 +9,11 @@ use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
 use crate::placement::matching::Policy;
 use crate::placement::moves::{
-    MoveCause, MoveRecord, MoveStep, MoveWrite, Seen, SeenCluster, SeenDecision, SeenPolicy, SeenReport, SeenSchedule,
-    SeenSource, exclude_cluster, step,
+    ClusterAmounts, MoveCause, MoveRecord, MoveStep, MoveWrite, Seen, SeenCluster, SeenDecision, SeenPolicy,
+    SeenReport, SeenSchedule, SeenSource, exclude_cluster, step,
 };
-use crate::placement::proposal::{
-    Proposal, RecordedGroup, format_frozen, moves_by_record, propose_for_group, read_group_record,
-};
+use crate::placement::proposal::{Proposal, RecordedGroup, format_frozen, moves_by_record, propose_for_group};
+use crate::placement::spread_proposal::{find_divided_member, read_fitting_record, spread_moves_by_record};
 use crate::placement::stuck::{Stuck, find_stuck_member};
 
 /// The present time of a simulation: after every time that is recorded, so that what waits for its time has waited.
@@ -52,7 +51,57 @@ impl<'a> Run<'a> {
             let is_held = running.is_none_or(|running| !running.consent) && self.keeps_volumes(facts);
             moves_by_record(facts, is_held, self.list_known_copies(&facts.key).map(|(_, schedule)| schedule))
         };
-        policy.spec.spread_constraints.is_none() && members.peek().is_some() && members.all(moves)
+        let is_spread = policy.spec.spread_constraints.is_some();
+        let all = self.members[name].iter().filter_map(|key| self.facts(key));
+        let followers = self.list_followers(name);
+        let is_covered = !is_spread || spread_moves_by_record(policy, all.chain(followers.iter().copied()));
+        is_covered && members.peek().is_some() && members.all(moves)
+    }
+
+    /// Reads the record of a group.
+    fn read_simulated_record(&self, name: &str, policy: &Policy) -> MoveRecord {
+        let divided = find_divided_member(policy, self.members[name].iter().filter_map(|key| self.facts(key)));
+        let copy = |cluster: &str| {
+            let mut copies = self.list_known_copies(&divided?.key);
+            copies.find(|(at, _)| *at == cluster).map(|(_, schedule)| schedule)
+        };
+        read_fitting_record(self.recorded_status(name), policy, divided, copy)
+    }
+
+    /// Decides a spread group that moves by its record: whatever moves ends where it is decided.
+    pub(super) fn decide_spread_move(
+        &self,
+        name: &str,
+        policy: &Policy,
+        group: &Group<'_>,
+        current: Current,
+    ) -> Proposal {
+        let mut record = self.read_simulated_record(name, policy);
+        if record.target.is_empty() && record.running.is_none() {
+            // Where it is was not recorded: its copies say it.
+            record.target = self.find_copied_amounts(name, policy);
+        }
+        self.propose_group(name, policy, group, &record, current)
+    }
+
+    /// Returns the amounts that the copies of a spread group ask for.
+    fn find_copied_amounts(&self, name: &str, policy: &Policy) -> ClusterAmounts {
+        let divided = find_divided_member(policy, self.list_moved_members(name));
+        let mut amounts = ClusterAmounts::new();
+        for facts in self.list_moved_members(name) {
+            let copies = self.list_known_copies(&facts.key).filter(|(cluster, _)| self.clusters.contains_key(cluster));
+            for (cluster, copy) in copies.filter(|(_, copy)| copy.metadata.deletion_timestamp.is_none()) {
+                let share = copy.spec.share.as_ref().and_then(|share| share.replicas);
+                let amount = match divided {
+                    None => 1,
+                    Some(one) if one.key == facts.key => share.unwrap_or_else(|| facts.workload.pods_at_once()),
+                    Some(_) => 0,
+                };
+                let known = amounts.entry(cluster.to_owned()).or_insert(0);
+                *known = amount.max(*known);
+            }
+        }
+        amounts
     }
 
     /// Returns whether a group has nothing but what is stopped before it begins elsewhere.
@@ -74,7 +123,7 @@ impl<'a> Run<'a> {
 
     /// Plays the moves of a group until it stays where it is.
     pub(super) fn play_moves(&self, name: &str, policy: &Policy, group: &Group<'_>, current: Current) -> Played {
-        let mut record = read_group_record(self.recorded_status(name));
+        let mut record = self.read_simulated_record(name, policy);
         record.finished = self.is_all_stopped_first(name) && self.is_all_over(name);
         let (is_running, is_suspended) = (record.running.is_some(), policy.spec.suspend);
         let propose = |record: &MoveRecord| self.propose_group(name, policy, group, record, current.clone());

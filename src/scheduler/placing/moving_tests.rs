@@ -3,6 +3,7 @@
 
 mod leaving;
 mod once;
+mod spread;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

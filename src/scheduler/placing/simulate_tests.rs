@@ -416,7 +416,7 @@ impl Both {
                 self.write_group(written?);
                 continue;
             }
-            if proposed.suspended {
+            if proposed.suspended || self.store.policy_of(name)?.spec.spread_constraints.is_some() {
                 return Some(proposed);
             }
             let target = next.unwrap_or(record.target);
@@ -544,8 +544,8 @@ impl Both {
                     "namespace": Some(key.namespace()).filter(|name| !name.is_empty())})
             });
             let targets: Vec<&String> = decided.targets.iter().map(|target| &target.cluster).collect();
-            let record = decided.targets.first().filter(|_| is_recorded && !decided.suspended);
-            let record: BTreeMap<&str, i64> = record.into_iter().map(|target| (target.cluster.as_str(), 1)).collect();
+            let amounts = moving::target_amounts(&decided);
+            let record = if is_recorded && !decided.suspended { amounts } else { BTreeMap::new() };
             self.version += 1;
             let group: ScheduleGroup = serde_json::from_value(json!({
                 "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",

@@ -180,10 +180,16 @@ impl<'a> Spread<'a> {
                 self.rejected.extend(checked.err().map(|reason| (cluster.name.clone(), reason)));
                 continue;
             };
+            let is_lost = self.is_lost(cluster);
             let site = self.sites.entry(value.to_owned()).or_default();
             let drained = filter.is_drained(cluster);
             let hold = match (&checked, old) {
                 (Ok(_), Some(_)) => Some(Hold::Free),
+                // Only what is divided evenly goes to the others; a share of its own goes to another cluster of its domain.
+                (Err(Reason::NotReady), Some(_)) if is_lost && !held => {
+                    (is_percent || self.policy.duplicates()).then_some(Hold::Drained)
+                }
+                (Err(Reason::Excluded(_)), Some(_)) => Some(Hold::Frozen),
                 (Err(reason), Some(_)) if reason.may_keep_work() && (!drained || held) => Some(Hold::Frozen),
                 (Err(reason), Some(_)) if reason.may_keep_work() && is_percent => Some(Hold::Drained),
                 _ => None,
@@ -208,6 +214,11 @@ impl<'a> Spread<'a> {
 
     fn by_percent(&self) -> bool {
         self.constraints.spread_mode != "Duplicate" && !self.constraints.percentage_split.is_empty()
+    }
+
+    /// Returns whether a cluster is lost for so long that its share goes elsewhere.
+    fn is_lost(&self, cluster: &Cluster) -> bool {
+        self.current.mode == Mode::Failover && self.current.excluded.contains_key(&*cluster.name)
     }
 
     /// Members whose replicas are divided.

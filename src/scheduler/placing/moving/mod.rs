@@ -1,4 +1,4 @@
-//! Moves of groups that a policy places on one cluster each: the machine of [`crate::placement::moves`], its record in the
+//! Moves of groups: the machine of [`crate::placement::moves`], its record in the
 //! status of the group, and its writes.
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! memory: who may begin (admission) ─┘
 //! ```
 //!
-//! Members that run once are stopped before they begin elsewhere, see `once`. Groups whose policy spreads them, with what
-//! follows others, or whose data keeps them, go by their decision alone, as do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
+//! Members that run once are stopped before they begin elsewhere, see `once`. Groups with what follows others, or whose data
+//! keeps them, and spread groups whose shares one amount a cluster does not say, go by their decision alone, as do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
 //! says the decision. Namespaces are copied to where the group is, and are never waited for.
 
 mod exclusions;
@@ -31,6 +31,7 @@ use crate::api::crd::group::ClusterRow;
 use crate::placement::facts::ObjectKey;
 use crate::placement::moves::{MovePhase, MoveRecord};
 use crate::placement::proposal as proposal_rules;
+use crate::placement::spread_proposal::{find_divided_member, read_fitting_record, spread_moves_by_record};
 
 /// Record of a group as it has to be, and what is said of its move: reason and message of the condition `Moving`.
 pub(super) struct Recorded {
@@ -63,7 +64,12 @@ impl Recorded {
 
 /// Returns the record of a group.
 pub(super) fn read_record(store: &Store, name: &str) -> MoveRecord {
-    proposal_rules::read_group_record(store.groups.get(name).and_then(|group| group.status.as_ref()))
+    let status = store.groups.get(name).and_then(|group| group.status.as_ref());
+    let Some(policy) = store.policy_of(name) else { return proposal_rules::read_group_record(status) };
+    let members = store.facts_of(name);
+    let divided = find_divided_member(policy, members.iter().map(|facts| &***facts));
+    let copy = |cluster: &str| store.copy_in(&divided?.key, cluster).map(|(_, schedule)| schedule);
+    read_fitting_record(status, policy, divided, copy)
 }
 
 /// Returns the members of a group that are moved: those about which its policy decides, or all that were left by it.
@@ -80,7 +86,11 @@ pub(super) fn is_recorded(store: &Store, name: &str) -> bool {
     let status = store.groups.get(name).and_then(|group| group.status.as_ref());
     let running = status.and_then(|status| status.record.running.as_ref());
     let is_covered = match store.policy_of(name) {
-        Some(policy) => policy.spec.spread_constraints.is_none(),
+        Some(policy) if policy.spec.spread_constraints.is_some() => {
+            let (own, others) = (store.facts_of(name), store.followers_of(name));
+            spread_moves_by_record(policy, own.iter().map(|facts| &***facts).chain(others.iter().copied()))
+        }
+        Some(_) => true,
         None => status.is_some_and(|status| !status.record.target.is_empty()),
     };
     let moves_by_record = |key: &&ObjectKey| {

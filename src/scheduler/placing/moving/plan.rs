@@ -103,17 +103,21 @@ pub(in crate::scheduler::placing) fn plan_move(
         moves.set_group(name, next, None, waits_for_lost_cluster(next, &seen));
     }
     if let Some(decided) = &mut decided {
-        decided.targets = copied_targets(written);
+        decided.targets = copied_targets(written, &decided.targets);
     }
     (plan, decided)
 }
 
 /// Returns where the copies of a group have to be, for what follows them.
-fn copied_targets(record: &MoveRecord) -> Vec<Target> {
+fn copied_targets(record: &MoveRecord, decided: &[Target]) -> Vec<Target> {
     let up = record.running.as_ref().filter(|running| running.phase == MovePhase::Up);
     let both: BTreeSet<&String> =
         up.into_iter().flat_map(|running| running.from.keys()).chain(record.target.keys()).collect();
-    both.into_iter().map(|cluster| Target { cluster: cluster.clone(), ..Target::default() }).collect()
+    let targets = both.into_iter().map(|cluster| {
+        let known = decided.iter().find(|target| target.cluster == *cluster).cloned();
+        known.unwrap_or_else(|| Target { cluster: cluster.clone(), ..Target::default() })
+    });
+    targets.collect()
 }
 
 fn own_names(diffs: BTreeMap<&str, ClusterDiff>) -> BTreeMap<String, ClusterDiff> {
@@ -210,7 +214,19 @@ impl<'a> Work<'a> {
         let is_edit = |write: &&MoveWrite| matches!(write, MoveWrite::Create { .. } | MoveWrite::Edit { .. });
         let edited: BTreeSet<&str> = writes.iter().filter(is_edit).map(MoveWrite::cluster).collect();
         let is_suspended = self.seen.policy == SeenPolicy::Suspended;
-        let diffs = diffs.into_iter().map(|(cluster, diff)| (edited.contains(cluster.as_str()), diff));
+        let survey = self.survey(self.record);
+        let amount = |cluster: &str| {
+            let write = writes.iter().find(|write| is_edit(write) && write.cluster() == cluster)?;
+            match write {
+                MoveWrite::Create { amount, .. } | MoveWrite::Edit { amount, .. } => Some(*amount),
+                _ => None,
+            }
+        };
+        let diffs = diffs.into_iter().map(|(cluster, diff)| {
+            let amount = amount(&cluster).filter(|_| survey.is_divided());
+            let diff = amount.map_or(diff, |amount| survey.diff_amount(&cluster, amount));
+            (edited.contains(cluster.as_str()), diff)
+        });
         for (is_written, (diff, of_diff)) in diffs.chain([(!is_suspended, left)]) {
             faults.extend(of_diff);
             if is_written || (!diff.is_partial && diff.stages.is_empty()) {
@@ -234,7 +250,6 @@ impl<'a> Work<'a> {
         }
         // One kind of write at a time: what is edited is looked at again before anything of the group is deleted.
         let may_delete = !plan.writes_schedules() && (!is_suspended || self.record.running.is_some());
-        let survey = self.survey(self.record);
         for write in writes {
             match write {
                 MoveWrite::Keep { cluster } => plan.push_stage(self.keep_live_copies(&survey, cluster)),

@@ -6,7 +6,8 @@ use crate::placement::decide::{Current, Decision, Group};
 use crate::placement::facts::ObjectKey;
 use crate::placement::live;
 use crate::placement::moves::{ClusterAmounts, MoveRecord, SeenDecision};
-use crate::placement::proposal::{RecordedGroup, propose_for_group, whole_amounts};
+use crate::placement::proposal::{RecordedGroup, propose_for_group};
+use crate::placement::spread_proposal;
 use crate::placement::stuck::{Stuck, find_stuck_member};
 use crate::scheduler::placing::decide::{Clusters, Decided};
 use crate::scheduler::placing::place::cluster_of;
@@ -25,9 +26,9 @@ pub(in crate::scheduler::placing) struct Proposal {
     pub(in crate::scheduler::placing) alarm: Option<i64>,
 }
 
-/// Returns the names of the targets of a decision.
+/// Returns the targets of a decision with their amounts.
 pub(in crate::scheduler::placing) fn target_amounts(decided: &Decided) -> ClusterAmounts {
-    whole_amounts(decided.targets.iter().map(|target| target.cluster.as_str()))
+    spread_proposal::target_amounts(&decided.targets)
 }
 
 impl Clusters {
@@ -52,8 +53,12 @@ impl Clusters {
         current.is_settled = !store.grown.contains(name);
         let namespaces = members.iter().map(|facts| facts.key.namespace()).collect();
         current.only = store.follow.only_of(name, &namespaces);
+        let is_spread = policy.spec.spread_constraints.is_some();
+        if is_spread {
+            current.bound = self.bound_pods(store, members.iter().map(|facts| &facts.key), now);
+        }
         let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
-        let stuck = here.keys().next().and_then(|at| {
+        let stuck = here.keys().next().filter(|_| !is_spread).and_then(|at| {
             let is_for_long = |stuck| self.is_stuck_there_for_long(at, stuck, now);
             let all = members.iter().map(|facts| &***facts);
             find_stuck_member(all, record, |key| store.find_stuck_copy(key, at), is_for_long)

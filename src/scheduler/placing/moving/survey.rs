@@ -6,21 +6,24 @@ use super::memory::Moves;
 use super::{moved_members, time_text};
 use crate::api::crd::cluster::conditions;
 use crate::api::crd::condition::find_condition;
+use crate::api::crd::schedule::ScheduleShare;
 use crate::api::first_of::first_of;
 use crate::api::{Cluster, Schedule};
-use crate::placement::facts::ObjectKey;
+use crate::placement::copy::Share;
+use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
 use crate::placement::matching::Policy;
 use crate::placement::moves::{
     Move, MovePhase, MoveRecord, Seen, SeenCluster, SeenDecision, SeenPolicy, SeenReport, SeenSchedule, SeenSource,
 };
 use crate::placement::proposal::{cause_text, side_text};
+use crate::placement::spread_proposal::{find_divided_member, has_own_share, has_replicas};
 use crate::scheduler::placing::decide::Clusters;
 use crate::scheduler::placing::faults::CopyFaults;
 use crate::scheduler::placing::group_plan::Scaled;
 use crate::scheduler::placing::place::{Place, cluster_of};
 use crate::scheduler::placing::plan::Plan;
-use crate::scheduler::placing::schedule_diff::{DesiredSchedule, ScheduleDiff};
+use crate::scheduler::placing::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use crate::scheduler::placing::store::{Assignment, Store};
 
 /// Seconds after which a cluster that is not Ready is away, unless the policy has its own.
@@ -41,6 +44,8 @@ pub(super) struct Survey<'a> {
     pub(super) policy: Option<&'a Policy>,
     /// Members that are moved.
     pub(super) members: Vec<&'a ObjectKey>,
+    /// The member whose replicas are divided.
+    divided: Option<&'a Facts>,
     /// Members that have to serve on the new side: those that served on the old one, else all.
     counted: Vec<&'a ObjectKey>,
     pub(super) now: i64,
@@ -59,7 +64,13 @@ impl<'a> Survey<'a> {
         now: i64,
     ) -> Self {
         let (policy, members) = (store.policy_of(name), moved_members(store, name));
-        let mut survey = Self { store, name, clusters, moves, record, policy, members, counted: Vec::new(), now };
+        let facts = members.iter().filter_map(|key| store.source_facts(key));
+        let divided = match policy {
+            Some(policy) => find_divided_member(policy, facts),
+            None => find_shared_member(store, facts),
+        };
+        let mut survey =
+            Self { store, name, clusters, moves, record, policy, members, divided, counted: Vec::new(), now };
         survey.counted = survey.find_counted();
         survey
     }
@@ -116,18 +127,64 @@ impl<'a> Survey<'a> {
         let facts = members.into_iter().flatten().filter_map(|key| self.store.source_facts(key));
         let scaled = Scaled::from_members(facts.chain(self.store.followers_of(self.name)));
         let all = made.iter().copied().chain(self.copied_in());
-        all.map(|cluster| (cluster, self.diff_cluster(cluster, made.contains(cluster), &scaled))).collect()
+        all.map(|cluster| (cluster, self.diff_cluster(cluster, made.contains(cluster), &scaled, None))).collect()
     }
 
-    fn diff_cluster(&self, cluster: &str, is_made: bool, scaled: &Scaled<'_>) -> ClusterDiff {
+    /// Returns what the copies in a cluster lack to ask for an amount.
+    pub(super) fn diff_amount(&self, cluster: &str, amount: i64) -> ClusterDiff {
+        let members = self.store.members.get(self.name);
+        let facts = members.into_iter().flatten().filter_map(|key| self.store.source_facts(key));
+        let scaled = Scaled::from_members(facts.chain(self.store.followers_of(self.name)));
+        self.diff_cluster(cluster, self.made_in().contains(cluster), &scaled, Some(amount))
+    }
+
+    /// Returns whether the group is divided: an edit of its copies has an amount.
+    pub(super) fn is_divided(&self) -> bool {
+        self.divided.is_some()
+    }
+
+    /// Returns the amount that the copies in a cluster ask for; `None` without any of what is divided.
+    fn asked_amount(&self, cluster: &str) -> Option<i64> {
+        let Some(divided) = self.divided else { return Some(1) };
+        let (_, schedule) = self.store.copy_in(&divided.key, cluster)?;
+        let share = schedule.spec.share.as_ref().and_then(|share| share.replicas);
+        Some(share.unwrap_or_else(|| divided.workload.pods_at_once()))
+    }
+
+    /// Returns the amount that the record has for a cluster now.
+    fn planned_amount(&self, cluster: &str) -> i64 {
+        let up = self.record.running.as_ref().filter(|running| running.phase == MovePhase::Up);
+        let sides = up.map_or([&self.record.target; 2], |running| [&running.from, &running.to]);
+        sides.into_iter().filter_map(|side| side.get(cluster)).max().copied().unwrap_or(0)
+    }
+
+    /// Returns the share that a member has in a cluster with an amount; that of a group without a policy is kept.
+    fn build_share(&self, key: &ObjectKey, cluster: &str, amount: i64) -> Option<ScheduleShare> {
+        let known = self.store.copy_in(key, cluster).and_then(|(_, schedule)| schedule.spec.share.clone());
+        let is_divided = self.divided.is_some_and(|divided| divided.key == *key);
+        let Some(policy) = self.policy else {
+            return known.map(|known| {
+                let replicas = if is_divided { Some(amount) } else { known.replicas };
+                ScheduleShare { replicas, ..known }
+            });
+        };
+        let label = &policy.spec.spread_constraints.as_ref()?.topology_key;
+        let named = self.clusters.fleet.get(cluster).and_then(|one| one.find_label(label)).map(ToOwned::to_owned);
+        let domain = named.or_else(|| known.map(|known| known.domain))?;
+        Some(build_schedule_share(&domain, is_divided.then_some(Share::Replicas(amount))))
+    }
+
+    fn diff_cluster(&self, cluster: &str, is_made: bool, scaled: &Scaled<'_>, amount: Option<i64>) -> ClusterDiff {
+        let amount = amount.or_else(|| self.asked_amount(cluster)).unwrap_or_else(|| self.planned_amount(cluster));
         let mut diff = ScheduleDiff::new(self.store);
         for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| !self.is_left_member(key)) {
             let Some(source) = self.store.sources.get(key) else { continue };
             let is_made = is_made && (!self.is_stopped_first(key) || self.is_begun_in(key, cluster));
             if is_made || self.store.copy_in(key, cluster).is_some() {
                 let (policy, group, is_scaled) = (self.policy, Some(self.name), scaled.is_scaled(key));
+                let share = self.build_share(key, cluster, amount);
                 let whole = DesiredSchedule::of_whole(source, cluster);
-                diff.add_desired(&DesiredSchedule { policy, group, is_scaled, ..whole });
+                diff.add_desired(&DesiredSchedule { share, policy, group, is_scaled, ..whole });
             }
         }
         diff.into_plan()
@@ -178,8 +235,8 @@ impl<'a> Survey<'a> {
             source: SeenSource {
                 there: true,
                 hash: CURRENT.to_owned(),
-                amount: 1,
-                divided: false,
+                amount: self.divided.map_or_else(|| self.planned_clusters(), |one| one.workload.pods_at_once()),
+                divided: self.is_spread(),
                 volumes: facts().any(crate::placement::facts::Facts::has_volumes),
                 consent: !self.members.iter().any(|key| self.store.is_held_by_volumes(key)),
                 once: self.members.iter().all(|key| self.is_stopped_first(key)),
@@ -191,23 +248,62 @@ impl<'a> Survey<'a> {
         }
     }
 
+    /// Returns whether the group is spread; without a policy, whether its copies are.
+    fn is_spread(&self) -> bool {
+        match self.policy {
+            Some(policy) => policy.spec.spread_constraints.is_some(),
+            None => {
+                let mut copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
+                copies.any(|(_, schedule)| schedule.spec.share.is_some())
+            }
+        }
+    }
+
+    /// Returns the number of clusters that the group goes to.
+    fn planned_clusters(&self) -> i64 {
+        let side = self.record.running.as_ref().map_or(&self.record.target, |running| &running.to);
+        i64::try_from(side.len()).unwrap_or(i64::MAX).max(1)
+    }
+
+    /// Returns how much of a group is there by what each counted member has: 0 unless all of them have something.
+    fn sum_reports(&self, cluster: &str, count: impl Fn(SeenReport) -> i64) -> i64 {
+        let has = |key: &&&ObjectKey| count(self.report(key, cluster)) > 0;
+        let asked = self.asked_amount(cluster).unwrap_or(0);
+        let (shared, others): (Vec<_>, Vec<_>) =
+            self.counted.iter().partition(|key| self.divided.is_some_and(|divided| divided.key == ***key));
+        if !others.iter().all(&has) {
+            return 0;
+        }
+        match shared.first() {
+            // A copy of all pods reports whether it has them.
+            Some(key) if !self.store.copy_in(key, cluster).is_some_and(|(_, copy)| has_own_share(copy)) => {
+                if has(key) {
+                    asked
+                } else {
+                    0
+                }
+            }
+            Some(key) => count(self.report(key, cluster)).min(asked),
+            None => asked,
+        }
+    }
+
     /// Returns what is seen of the copies in a cluster: they are one copy of the group.
     fn see_schedule(&self, cluster: &str, differs: bool) -> SeenSchedule {
         let live = self.live_copies(cluster);
         let object = &self.clusters.known[cluster];
         let asked = self.moves.asked_text(object);
         let is_answered = |text| live.iter().all(|(_, _, schedule)| live::is_answered(schedule, object, text));
-        let reports = || self.counted.iter().map(|key| self.report(key, cluster));
         let copies = self.members.iter().filter_map(|key| self.store.copy_in(key, cluster));
         let kept: Option<BTreeSet<i64>> =
             live.iter().map(|(_, at, schedule)| self.moves.kept_epoch(at, schedule.metadata.uid.as_ref())).collect();
         SeenSchedule {
             hash: if differs { DIFFERENT } else { CURRENT }.to_owned(),
-            amount: 1,
+            amount: self.asked_amount(cluster).unwrap_or(0),
             deleting: live.is_empty(),
             said: SeenReport {
-                available: i64::from(reports().all(|report| report.available > 0)),
-                served: i64::from(reports().all(|report| report.served > 0)),
+                available: self.sum_reports(cluster, |report| report.available),
+                served: self.sum_reports(cluster, |report| report.served),
                 finished: self.is_over(),
                 removed: copies.map(|(_, schedule)| live::read_copy_report(schedule)).all(|report| report.removed),
             },
@@ -232,10 +328,19 @@ impl<'a> Survey<'a> {
 
     fn describe_up(&self, running: &Move, seen: &Seen) -> (&'static str, String) {
         let (mut missing, mut is_made) = (Vec::new(), true);
-        for cluster in running.to.keys() {
-            for key in self.counted.iter().filter(|key| self.report(key, cluster).available == 0) {
+        for (cluster, amount) in &running.to {
+            for key in &self.counted {
+                let is_divided = self.divided.is_some_and(|divided| divided.key == **key);
+                let (needed, available) = (if is_divided { *amount } else { 1 }, self.report(key, cluster).available);
+                if available >= needed {
+                    continue;
+                }
                 is_made &= self.store.copy_in(key, cluster).is_some();
-                missing.push(format!("{} is not available on {cluster}", key.format_title()));
+                let title = key.format_title();
+                missing.push(match needed {
+                    1 => format!("{title} is not available on {cluster}"),
+                    _ => format!("{available} of {needed} of {title} are available on {cluster}"),
+                });
             }
             let counts = |schedule: &SeenSchedule| schedule.asked && schedule.answered;
             if missing.is_empty() && !seen.schedules.get(cluster).is_some_and(counts) {
@@ -250,6 +355,11 @@ impl<'a> Survey<'a> {
         };
         (reason, first_of(missing, NAMED, ", "))
     }
+}
+
+/// Returns the member whose copies have shares of its replicas.
+fn find_shared_member<'a>(store: &'a Store, mut members: impl Iterator<Item = &'a Facts>) -> Option<&'a Facts> {
+    members.find(|facts| has_replicas(facts) && store.copies_of(&facts.key).any(|(_, copy)| has_own_share(copy)))
 }
 
 fn see_cluster(cluster: &Cluster, now: i64, patience: i64) -> SeenCluster {

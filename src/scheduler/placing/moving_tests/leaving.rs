@@ -16,7 +16,7 @@ impl Scene {
         (scene, web)
     }
 
-    fn set_ready(&mut self, name: &str, is_ready: bool) {
+    pub(super) fn set_ready(&mut self, name: &str, is_ready: bool) {
         let now = Timestamp::from_second(self.now).unwrap().to_string();
         let reason = if is_ready { reasons::READY } else { reasons::HEARTBEAT_LOST };
         let ready = json!({"type": "Ready", "status": if is_ready { "True" } else { "False" }, "reason": reason,
