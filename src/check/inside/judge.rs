@@ -1,6 +1,6 @@
 //! The health checks: pure judgements over what was read of a control plane.
 
-use super::{HOSTING, HealthFacts, OWN_API, own_api};
+use super::{HOSTING, HealthFacts, Member, OWN_API, own_api};
 use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
@@ -156,23 +156,45 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         0 => String::new(),
         _ => format!("; not counted in {}", first_of(uncounted.into_iter().cloned(), NAMED, ", ")),
     };
+    let data = describe_data(&inside.members);
     let release = Command::at_place(Place::Any, Action::Release("NAME".to_owned()));
     match (&inside.hold, total) {
         (None, 0) => CheckResult::Passed(format!("none{unknown}")),
         (None, _) => CheckResult::new_failure(
-            format!("{total}, not held: {named}{unknown}"),
-            "agents delete them ten minutes after they have seen them, but keep what holds data; put back the sources of those \
-             that you need",
+            format!("{total}, not held: {named}{unknown}{data}"),
+            "agents delete them ten minutes after they have seen them, but keep what holds data; apply the sources of those that \
+             you need again, so that they are placed there, or delete what holds data in its cluster",
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),
             Remedy::new("end the hold with ").command(release),
         ),
         (Some(hold), _) => CheckResult::new_failure(
-            format!("{total}, {hold}: {named}{unknown}"),
+            format!("{total}, {hold}: {named}{unknown}{data}"),
             Remedy::new("put back the sources of those that you need, then let agents delete them with ")
                 .command(release),
         ),
+    }
+}
+
+/// Returns which copies without a Schedule hold data, as an addition to their number.
+fn describe_data(members: &[Member]) -> String {
+    let of_member = |member: &Member| {
+        let (name, data) = (member.name.clone(), &member.data_without_schedule);
+        let named: Vec<String> = data.first.iter().map(|object| format!("{object} in {name}")).collect();
+        let count = usize::try_from(data.count).unwrap_or(0).max(named.len());
+        (count, named)
+    };
+    let (counts, named): (Vec<usize>, Vec<Vec<String>>) = members.iter().map(of_member).unzip();
+    let (count, named): (usize, Vec<String>) = (counts.iter().sum(), named.concat());
+    match count {
+        0 => String::new(),
+        1 => format!("; 1 holds data: {}", named.concat()),
+        _ => {
+            let shown = named.len().min(NAMED);
+            let more = if count > shown { format!(" and {} more", count - shown) } else { String::new() };
+            format!("; {count} hold data: {}{more}", named[..shown].join(", "))
+        }
     }
 }
 
@@ -214,6 +236,7 @@ pub(super) mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
+    use crate::api::crd::cluster::DataWithoutSchedule;
     use crate::api::deletion_hold::DeletionHold;
     use crate::api::labels::ANNOTATION_HOLD_DELETIONS;
     use crate::check::inside::{
@@ -269,6 +292,7 @@ pub(super) mod tests {
                 kubernetes_version: "1.29".to_owned(),
                 agent_version: "v0.6.1".to_owned(),
                 copies_without_schedule: Some(0),
+                data_without_schedule: DataWithoutSchedule::default(),
             }],
             policies: 1,
             groups: Groups::default(),
@@ -331,6 +355,8 @@ pub(super) mod tests {
                 "copies",
                 inside(&|inside| {
                     inside.members[0].copies_without_schedule = Some(12);
+                    inside.members[0].data_without_schedule =
+                        DataWithoutSchedule::from_names(&["PersistentVolumeClaim shop/data".to_owned()]);
                     inside.hold = hold("2027-03-12T10:15:00Z");
                 }),
             ),

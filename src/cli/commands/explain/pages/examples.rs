@@ -356,7 +356,7 @@ fn of_installs() -> Vec<CliError> {
         ),
         nobody_asked(Question::DeleteData),
         uninstall::agent::cannot_leave_error(&west, unreached, &global),
-        uninstall::agent::placed_here(&west, &placed_objects(), &global),
+        uninstall::agent::placed_here(&west, &placed_objects(), &placed_claims(), &global),
         uninstall::agent::not_drained(
             &west,
             "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
@@ -432,6 +432,11 @@ fn placed_objects() -> Vec<PlacedObject> {
         object("", "Service", Some("shop"), "web"),
         object("apps", "Deployment", Some("shop"), "web"),
     ]
+}
+
+fn placed_claims() -> Vec<PlacedObject> {
+    let kind = placeable::find_builtin_kind("", "PersistentVolumeClaim").expect("it can be placed");
+    vec![PlacedObject::new(kind, Some("shop".to_owned()), "data".to_owned(), String::new())]
 }
 
 /// Everything that can be printed here, by id; of an id with two examples the first.
