@@ -60,6 +60,7 @@ impl EarlierCopies {
         let at_least = if self.are_more { "at least " } else { "" };
         let claims = match self.claims.len() {
             0 => String::new(),
+            1 => format!(" and the PersistentVolumeClaim {}", self.claims[0]),
             count => format!(" and {count} PersistentVolumeClaims ({})", first_of(&self.claims, 3, ", ")),
         };
         CheckResult::new_failure(
@@ -96,7 +97,7 @@ mod tests {
         let CheckResult::Failed(problem) = left.evaluate_copies(false) else { panic!("it is told") };
         assert_eq!(
             problem.what,
-            "an earlier agent left 2 Deployments and StatefulSets and 1 PersistentVolumeClaims (shop/data)"
+            "an earlier agent left 2 Deployments and StatefulSets and the PersistentVolumeClaim shop/data"
         );
     }
 }

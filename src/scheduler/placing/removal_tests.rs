@@ -179,6 +179,7 @@ fn decided(clusters: &[&str]) -> Decided {
         targets: clusters.iter().map(target).collect(),
         withheld: 0,
         rows: Vec::new(),
+        domains: Vec::new(),
         record: DecisionRecord::default(),
     }
 }
@@ -418,8 +419,12 @@ fn a_suspended_group_is_not_edited() {
     assert_eq!(writes(&plan), (none(), none()));
     assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it runs on, and says where");
     hub.execute(&plan);
-    assert_eq!(hub.recorded(&web).status.unwrap().target_clusters, ["east"]);
-    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["east"])))).0, ["Deployment east"], "edits arrive afterwards");
+    let status = hub.recorded(&web).status.unwrap();
+    assert_eq!((status.target_clusters, status.proposed_clusters), (vec!["east".to_owned()], vec!["west".to_owned()]));
+    let plan = hub.plan(&web, Some(&decided(&["east"])));
+    assert_eq!(writes(&plan).0, ["Deployment east"], "edits arrive afterwards");
+    hub.execute(&plan);
+    assert_eq!(hub.recorded(&web).status.unwrap().proposed_clusters, none());
 }
 
 #[test]
