@@ -9,17 +9,17 @@ use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
-use super::apply::{Context, copy_json};
+use super::apply::Context;
+use super::data::copy_holds_data;
 use super::delete::{Removed, Surroundings, is_listed, remove_copy};
 use super::task::{CopyKey, Target, Task};
 use crate::api::crd::schedule::ApplyPolicy;
 use crate::api::deletion_hold::DeletionHold;
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
-use crate::api::placeable::{Placeable, runs_pods};
+use crate::api::placeable::Placeable;
 use crate::api::{Cluster, Schedule};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::request::pages::all_pages;
-use crate::placement::facts::{ObjectKey, Relations};
 
 /// A copy, as a list of metadata shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,23 +153,14 @@ pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
     Cleared { inspected, kept, ..cleared }
 }
 
-/// Returns whether a copy holds data: a PersistentVolumeClaim, and what mounts one or has templates of them.
+/// Returns whether a copy without a Schedule holds data.
 ///
 /// # Errors
 /// It cannot be read.
 async fn holds_data(context: &Context, copy: &Copy) -> Result<bool, CallError> {
-    if copy.key.is_core("PersistentVolumeClaim") {
-        return Ok(true);
-    }
     let kind = context.kinds.find_placeable(copy.key.group, copy.key.kind);
-    let Some(kind) = kind.filter(|kind| runs_pods(kind.group, kind.kind)) else { return Ok(false) };
-    let Ok(target) = removal_task(copy, kind).target else { return Ok(false) };
-    let Some(found) = call_with_timeout(context.copies_api(&target).get_opt(&copy.key.name)).await? else {
-        return Ok(false);
-    };
-    let key =
-        ObjectKey::new(copy.key.group, copy.key.kind, copy.key.namespace.as_deref().unwrap_or(""), &copy.key.name);
-    Ok(Relations::from_manifest(&key, &copy_json(&target, &found)).mounts_claims())
+    let Some(Ok(target)) = kind.map(|kind| removal_task(copy, kind).target) else { return Ok(false) };
+    copy_holds_data(context, &target).await
 }
 
 /// Reads whether the control plane holds deletions.

@@ -53,6 +53,8 @@ pub(super) struct Decided {
     pub(super) rows: Vec<ClusterRow>,
     /// Domains of a group that is spread.
     pub(super) domains: Vec<DomainRow>,
+    /// Clusters that a suspended group would go to, whatever becomes of `targets`.
+    pub(super) proposed: Vec<String>,
     pub(super) record: DecisionRecord,
 }
 
@@ -355,6 +357,7 @@ impl Clusters {
             rebalanced_at: String::new(),
             cause: String::new(),
         };
+        let proposed = decision.targets.iter().filter(|_| decision.suspended);
         let reason = if decision.suspended { "Suspended" } else { decision.outcome.code() };
         Decided {
             scheduled: decision.scheduled,
@@ -365,6 +368,7 @@ impl Clusters {
             message: explain::format_decision(policy, group, &self.fleet, &decision),
             rows: self.cluster_rows(policy, &decision),
             domains: list_domain_rows(&decision),
+            proposed: proposed.map(|target| target.cluster.clone()).collect(),
             withheld: decision.withheld,
             targets: decision.targets,
             record,

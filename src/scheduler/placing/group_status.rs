@@ -77,7 +77,7 @@ impl GroupContext<'_> {
             self.clusters_to_record(decided)
         };
         if decided.suspended {
-            status.proposed_clusters = decided.targets.iter().map(|target| target.cluster.clone()).collect();
+            status.proposed_clusters.clone_from(&decided.proposed);
             status.domains.clone_from(&old.domains);
         } else {
             status.domains.clone_from(&decided.domains);

@@ -180,6 +180,7 @@ fn decided(clusters: &[&str]) -> Decided {
         withheld: 0,
         rows: Vec::new(),
         domains: Vec::new(),
+        proposed: Vec::new(),
         record: DecisionRecord::default(),
     }
 }
@@ -414,7 +415,7 @@ fn a_suspended_group_is_not_edited() {
     let web = hub.web(3);
     hub.settle(&web, &decided(&["east"]));
     hub.web(6);
-    let suspended = Decided { suspended: true, ..decided(&["west"]) };
+    let suspended = Decided { suspended: true, proposed: vec!["west".to_owned()], ..decided(&["west"]) };
     let plan = hub.plan(&web, Some(&suspended));
     assert_eq!(writes(&plan), (none(), none()));
     assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it runs on, and says where");

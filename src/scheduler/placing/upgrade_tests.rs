@@ -129,6 +129,7 @@ pub(super) fn placed(cluster: &str) -> Decided {
         withheld: 0,
         rows: Vec::new(),
         domains: Vec::new(),
+        proposed: Vec::new(),
         record: crate::api::crd::group::DecisionRecord::default(),
     }
 }
