@@ -26,13 +26,31 @@ struct Spread {
     _kubelets: JoinSet<()>,
 }
 
-/// Makes the node of a member, which has room for four pods of five CPUs.
+/// Makes the node of a member, which has room for four pods of five CPUs, and waits until it is Ready.
 async fn make_node(client: &Client, region: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     let body = json!({ "metadata": { "name": "played", "labels": { "topology.kubernetes.io/region": region } },
         "spec": { "providerID": "kind://docker/under/played" } });
     let _ = nodes.delete("played", &DeleteParams::default()).await;
     nodes.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+    // An agent reports a node that is Ready, and then again after a minute.
+    wait("its node is Ready", async || {
+        play_node(&nodes).await;
+        let node = nodes.get("played").await.unwrap();
+        node.spec.unwrap_or_default().taints.unwrap_or_default().is_empty()
+    })
+    .await;
+}
+
+/// Says that a node is alive.
+async fn play_node(nodes: &Api<Node>) {
+    let now = Timestamp::now().to_string();
+    let status = json!({ "status": {
+        "capacity": { "cpu": "24", "memory": "64Gi", "pods": "200" },
+        "allocatable": { "cpu": "24", "memory": "64Gi", "pods": "200" },
+        "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now }],
+    }});
+    let _ = nodes.patch_status("played", &PatchParams::default(), &Patch::Merge(&status)).await;
 }
 
 /// Whether a namespace is one of these tests.
@@ -59,12 +77,7 @@ async fn play_kubelet(client: Client) {
     let pods: Api<Pod> = Api::all(client.clone());
     loop {
         let now = Timestamp::now().to_string();
-        let status = json!({ "status": {
-            "capacity": { "cpu": "24", "memory": "64Gi", "pods": "200" },
-            "allocatable": { "cpu": "24", "memory": "64Gi", "pods": "200" },
-            "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now }],
-        }});
-        let _ = nodes.patch_status("played", &PatchParams::default(), &Patch::Merge(&status)).await;
+        play_node(&nodes).await;
         let found = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
         for pod in found.iter().filter(|pod| is_ours(&pod.namespace().unwrap_or_default())) {
             let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
@@ -140,7 +153,8 @@ impl Spread {
             "metadata": { "name": "web", "labels": { "app": "web" } },
             "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": "web" } }, "template": {
                 "metadata": { "labels": { "app": "web" } },
-                "spec": { "containers": [{ "name": "web", "image": "web:1", "resources": { "requests": { "cpu": cpu } } }] } } },
+                "spec": { "containers": [{ "name": "web", "image": "web:1",
+                    "envFrom": [{ "configMapRef": { "name": "conf" } }], "resources": { "requests": { "cpu": cpu } } }] } } },
         });
         let config = json!({ "metadata": { "name": "conf" }, "data": { "a": "1" } });
         let sources: Api<Deployment> = Api::namespaced(self.fleet.client(), &namespace);
