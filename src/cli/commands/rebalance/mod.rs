@@ -43,7 +43,7 @@ Examples:
   fleetctl rebalance --policy shop --context demo
 
 Where an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
-`fleetctl status` names the cause. This lets it go on:
+`fleetctl status` names the cause. This allows these removals:
   fleetctl rebalance --continue policy/shop:7 --context demo")]
 #[command(group = ArgGroup::new("which").args(["groups", "policy", "all", "cause"]).required(true))]
 pub(crate) struct RebalanceArgs {
