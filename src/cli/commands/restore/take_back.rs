@@ -180,7 +180,7 @@ async fn report_restored(site: &Site<'_>, source: &ArchiveSource) -> Result<Exit
     }
     let tail = site.global.tail_flags();
     lines.push(format!(
-        "Agents delete no copy without a Schedule until `fleetctl restore {name} --release{tail}`, which lists these copies."
+        "Agents delete no copy without a Schedule until `fleetctl restore {name} --release{tail}`, which counts them."
     ));
     lines.push(format!("The former etcd data is kept on the volumes until `fleetctl restore {name} --commit{tail}`."));
     site.ui.write_last_result(&(lines.join("\n") + "\n"), exit)
