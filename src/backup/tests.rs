@@ -312,7 +312,7 @@ fn a_stream_that_breaks_or_has_another_size_is_no_archive() {
         assert_eq!(ended, format!("{end} of {} bytes arrived", snapshot.len()));
     }
     let longer = [snapshot.as_slice(), b"x"].concat();
-    assert!(try_writing(&mut longer.as_slice()).contains("bytes came"));
+    assert!(try_writing(&mut longer.as_slice()).contains("bytes arrived"));
     let mut flipped = snapshot.clone();
     flipped[1000] ^= 1;
     assert!(try_writing(&mut flipped.as_slice()).contains("SHA-256"));

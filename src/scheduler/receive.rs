@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.path().join("sa.key")).unwrap(), "two");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
         for outside in [r#"{"../a": ""}"#, r#"{"/a": ""}"#, r#"{".a": ""}"#, r#"{"": ""}"#] {
-            assert!(unpack(outside).unwrap_err().contains("no name"), "{outside}");
+            assert!(unpack(outside).unwrap_err().contains("not a valid file name"), "{outside}");
         }
         assert!(unpack("[]").unwrap_err().contains("not a bundle"));
     }

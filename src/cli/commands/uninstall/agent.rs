@@ -61,7 +61,7 @@ pub(crate) struct UninstallAgentArgs {
     #[arg(long, conflicts_with = "keep_workloads")]
     drain: bool,
 
-    /// Leave what was placed here running, managed by nobody
+    /// Leave what was placed here running without management
     #[arg(long)]
     keep_workloads: bool,
 
