@@ -236,8 +236,8 @@ impl Reporter {
         let request = http::Request::get("/readyz").body(Vec::new());
         let Ok(request) = request else { return (false, "no request".to_owned()) };
         match call_with_timeout(self.local.request_text(request)).await {
-            Ok(_) => (true, "the API server is ready".to_owned()),
-            Err(error) => (false, format!("the API server is not ready: {error}")),
+            Ok(_) => (true, "the workload cluster's API server is ready".to_owned()),
+            Err(error) => (false, format!("the workload cluster's API server is not ready: {error}")),
         }
     }
 

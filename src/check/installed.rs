@@ -361,7 +361,7 @@ mod tests {
                 .to_owned(),
         ];
         let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
-        let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02";
+        let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02";
         [
             ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
             ("images", InstalledFacts { images, ..good() }),

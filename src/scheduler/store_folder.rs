@@ -114,7 +114,7 @@ impl StoreFolders {
         let volume = rustix::fs::statvfs(&self.parent)?;
         let free = volume.f_bavail.saturating_mul(volume.f_frsize);
         if free < need_bytes {
-            let why = format!("the volume has {free} bytes free, and the second store needs {need_bytes}");
+            let why = format!("the volume has {free} bytes free, but the second store needs {need_bytes}");
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
         Ok(())
@@ -147,7 +147,7 @@ impl StoreFolders {
             (true, false) => std::fs::rename(&self.store, &self.former)?,
             (false, false) => std::fs::create_dir(&self.former)?,
             (false, true) => {}
-            (true, true) => return Err(other("there are a store, a former one and a prepared one".to_owned())),
+            (true, true) => return Err(other("the current, the former and the prepared store all exist".to_owned())),
         }
         std::fs::rename(&self.prepared, &self.store)?;
         File::open(&self.parent)?.sync_all()
@@ -161,7 +161,7 @@ impl StoreFolders {
         if exists(&self.former)? {
             if exists(&self.store)? {
                 if exists(&self.prepared)? {
-                    return Err(other("there are a store, a former one and a prepared one".to_owned()));
+                    return Err(other("the current, the former and the prepared store all exist".to_owned()));
                 }
                 std::fs::rename(&self.store, &self.prepared)?;
             }

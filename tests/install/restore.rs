@@ -179,8 +179,9 @@ fn a_restore_brings_back_what_was_there_and_stops_nothing_that_runs() {
     assert!(released.succeeds().contains("delete copies without a Schedule again"), "{released:?}");
     assert_eq!(site.hub(&["get", "namespace", "kube-system", "-o", held]), "");
     let committed = site.fleetctl(&["restore", "demo", "--commit"]);
-    assert!(committed.succeeds().contains("Deleted the former stores"), "{committed:?}");
-    site.fleetctl(&["restore", "demo", "--commit"]).fails(6, &["no restore of this control plane keeps former stores"]);
+    assert!(committed.succeeds().contains("Deleted the former etcd data"), "{committed:?}");
+    site.fleetctl(&["restore", "demo", "--commit"])
+        .fails(6, &["no restore of this control plane keeps former etcd data"]);
     site.fleetctl(&["restore", "demo", "--rollback"]).fails(6, &["no restore of this control plane is open"]);
 
     // A backup of other keys, and one that is damaged: nothing is written.

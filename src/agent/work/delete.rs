@@ -150,7 +150,7 @@ async fn remove_found_copy(
             taken_out.map_err(|error| Problem::of_answer(key, &error))?;
         }
         adoption::end_adoption(context, target, found).await?;
-        return done(retained, format!("{key} existed before"));
+        return done(retained, format!("{key} already existed"));
     }
     if is_namespace {
         match inspect_namespace(context, &key.name, &place.secrets)
@@ -279,9 +279,10 @@ async fn remove_own_marks(context: &Context, target: &Target, found: &Value) -> 
     {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
-        Err(error) if error.is_conflict() => {
-            Err(Problem::retry_soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)))
-        }
+        Err(error) if error.is_conflict() => Err(Problem::retry_soon(
+            applied::UNREACHABLE,
+            format!("{} changed while the agent was releasing it", target.key),
+        )),
         Err(error) => Err(Problem::of_answer(&target.key, &error)),
     }
 }

@@ -105,12 +105,13 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
         let named = first_of(loss.clusters.iter().cloned(), NAMED, ", ");
         return CheckResult::new_failure(
             format!(
-                "nothing moves since {}: {} of {} workload clusters were lost at once: {named}",
+                "no move has begun since {}: {} of {} workload clusters were lost at once: {named}",
                 loss.since,
                 loss.clusters.len(),
                 members.len()
             ),
-            "find out why their agents do not reach the control plane; the scheduler goes on when most are back, or deleted",
+            "find out why their agents do not reach the control plane; moves begin again when fewer than three \
+             clusters are lost, or no more than are Ready",
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -138,8 +139,8 @@ fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
     let held = first_of(causes.iter().map(text), NAMED, "; ");
     let named = first_of(first.first.iter().cloned(), NAMED, ", ");
     Some(CheckResult::new_failure(
-        format!("removals are held back, for they are many: {held}; first: {named}"),
-        Remedy::new("take the edit back, or let it go on with ")
+        format!("the scheduler holds back removals, because they are many: {held}; first: {named}"),
+        Remedy::new("undo the edit, or allow the removals with ")
             .command(Command::at_place(Place::Context("CONTROL_PLANE"), Action::ContinueRemovals((*cause).clone()))),
     ))
 }
@@ -162,8 +163,8 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         (None, 0) => CheckResult::Passed(format!("none{unknown}")),
         (None, _) => CheckResult::new_failure(
             format!("{total}, not held: {named}{unknown}{data}"),
-            "agents delete them ten minutes after they have seen them, but keep what holds data; apply the sources of those that \
-             you need again, so that they are placed there, or delete what holds data in its cluster",
+            "agents delete these copies ten minutes after they have seen them, except those with data; to keep a copy, \
+             apply its source again so that it is placed there; delete data that nobody needs in the workload cluster",
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),
@@ -171,7 +172,7 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         ),
         (Some(hold), _) => CheckResult::new_failure(
             format!("{total}, {hold}: {named}{unknown}{data}"),
-            Remedy::new("put back the sources of those that you need, then let agents delete them with ")
+            Remedy::new("apply again the sources of the copies that you need, then let agents delete the others with ")
                 .command(release),
         ),
     }

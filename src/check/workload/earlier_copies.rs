@@ -65,9 +65,9 @@ impl EarlierCopies {
         };
         CheckResult::new_failure(
             format!("an earlier agent left {at_least}{} Deployments and StatefulSets{claims}", self.workloads),
-            "under the control plane that placed them, those that it still places here are adopted; ten minutes later the agent \
-             deletes the others, but keeps what holds data. To keep everything, remove the label fleet-scheduler.io/placed-by \
-             from the objects first",
+            "if the cluster joins the control plane that placed them, the agent adopts the copies that are still \
+             placed here; ten minutes later it deletes the others, except those with data. To keep everything, remove \
+             the label fleet-scheduler.io/placed-by from the objects first",
         )
     }
 }

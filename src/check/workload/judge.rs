@@ -128,7 +128,7 @@ fn copy_again(facts: &WorkloadFacts) -> Remedy {
         .and(copy_command(facts))
         .text("\n")
         .and(short_way(facts))
-        .text(" in place of the second command")
+        .text(" instead of the second command")
 }
 
 fn check_agent_namespace(facts: &WorkloadFacts) -> CheckResult {

@@ -131,7 +131,7 @@ async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>
 async fn describe_what_is_left(ui: &Ui, global: &Global, name: &str) -> String {
     let mut before = match read_live_state(ui, global).await {
         Ok(state) => state,
-        Err(error) => return format!("What becomes of its workloads is unknown: {}.", error.headline),
+        Err(error) => return format!("It is unknown what happens to its workloads: {}.", error.headline),
     };
     before.strip_at(Timestamp::now().as_second());
     let mut after = before.clone();
@@ -161,14 +161,15 @@ fn format_what_is_left(name: &str, placements: &[Placement]) -> String {
     let waiting: Vec<_> = there.iter().filter(|one| !holds_data(one) && !one.placed).collect();
     let mut lines = Vec::new();
     if !elsewhere.is_empty() {
-        lines.push(format!("Groups that have a place without it: {}.", named(elsewhere)));
+        lines.push(format!("Groups that have a place in other clusters: {}.", named(elsewhere)));
     }
     if !waiting.is_empty() {
-        lines.push(format!("Groups that have no other place, and wait for one: {}.", named(waiting)));
+        lines.push(format!("Groups that have no place in other clusters, and wait for one: {}.", named(waiting)));
     }
     if !kept.is_empty() {
         lines.push(format!(
-            "Groups whose data is there, and that start nowhere else until a cluster is registered as {name} again: {}.",
+            "Groups whose data is in this cluster; they do not start elsewhere until a cluster is registered as \
+             {name} again: {}.",
             named(kept)
         ));
     }

@@ -143,7 +143,7 @@ pub async fn admin_kubeconfig(
         let remedy = if entry.is_installed {
             format!("an install of control plane {name} writes it again")
         } else {
-            format!("control plane {name} runs with the keys in it, which no install writes")
+            format!("control plane {name} uses the keys in this Secret, and an install never writes it")
         };
         AdminKubeconfigError::Refused { secret: entry.secret, remedy, source }
     })

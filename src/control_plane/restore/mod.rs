@@ -182,7 +182,7 @@ impl RestoreTarget<'_> {
         if has_stores {
             stage::ROLLBACK.clone_into(&mut operation.stage);
             run.write_operation(&operation).await?;
-            self.progress.begin_step("Putting the former stores back");
+            self.progress.begin_step("Putting the former etcd data back");
             self.stop_etcd().await?;
             self.run_on_stores(&facts, &StoreWork::Rollback, &operation.run).await?;
         }
@@ -206,7 +206,7 @@ impl RestoreTarget<'_> {
         let operation = found.filter(|one| one.command == COMMAND).ok_or(RestoreError::NothingToCommit)?;
         let facts = RestoreFacts::of_operation(&operation)?;
         let run = self.begin_operation(&operation).await?;
-        self.progress.begin_step("Deleting the former stores");
+        self.progress.begin_step("Deleting the former etcd data");
         self.run_on_stores(&facts, &StoreWork::Commit, &operation.run).await?;
         Ok(run.end_operation(None).await?)
     }

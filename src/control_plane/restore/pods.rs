@@ -103,7 +103,7 @@ pub(super) async fn delete_pods(
                 deleted => drop(deleted?),
             }
         }
-        target.wait_a_moment(&format!("pod {} is not gone", first.name_any())).await?;
+        target.wait_a_moment(&format!("pod {} still exists", first.name_any())).await?;
     }
 }
 

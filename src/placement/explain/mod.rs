@@ -146,8 +146,8 @@ pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decisi
         }
         (Outcome::HasVolumes, _) => {
             "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. \
-             Next: register the cluster again under the same name; or begin anew elsewhere, without the data, with the annotation \
-             fleet-scheduler.io/allow-volume-move: \"true\" of its claims"
+             Next: register the cluster again under the same name; or start elsewhere with empty volumes, with the \
+             annotation fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {

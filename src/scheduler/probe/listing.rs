@@ -49,7 +49,7 @@ pub(super) async fn read_kind(
             report.objects += count;
             let keys = etcd.count_keys(&kind.folder, revision).await?;
             if keys != count {
-                report.add_fault(&kind.title(), &format!("{count} are listed, and etcd has {keys}"));
+                report.add_fault(&kind.title(), &format!("{count} are listed, but etcd has {keys}"));
             }
         }
         Err(error) => {

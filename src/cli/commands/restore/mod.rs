@@ -33,12 +33,12 @@ use crate::inventory::HeldLock;
 
 const EXAMPLES: &str = "\
 The API server and the controllers are stopped, each member of etcd gets the store of the backup, and everything is started
-again: the API is away for about a minute, and workloads keep running. Everything that was changed since the backup is
-lost. The former stores are kept on the volumes until `--commit`. After an interruption the same command goes on, and
-`--rollback` undoes what was begun, as long as the API server has not been started on the new store.
+again: the API is unavailable for about a minute, and workloads keep running. Everything that was changed since the
+backup is lost. The former etcd data is kept on the volumes until `--commit`. After an interruption the same command
+continues, and `--rollback` undoes the restore, as long as the API server has not been started on the new data.
 
-Afterwards agents delete no copy that has no Schedule: what was placed after the backup keeps running. `--release` lists
-these copies by cluster, asks, and lets agents delete them.
+Afterwards agents delete no copy that has no Schedule: what was placed after the backup keeps running. `--release`
+shows the number of these copies by cluster, asks, and lets agents delete them. Secrets and what contains data are kept.
 
 Examples:
   fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --identity backup.key
@@ -77,7 +77,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, requires = "from")]
     no_safety: bool,
 
-    /// Delete the former stores that a restore has kept
+    /// Delete the former etcd data that a restore has kept
     #[arg(long, conflicts_with = "release")]
     commit: bool,
 

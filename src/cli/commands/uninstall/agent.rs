@@ -61,7 +61,7 @@ pub(crate) struct UninstallAgentArgs {
     #[arg(long, conflicts_with = "keep_workloads")]
     drain: bool,
 
-    /// Leave what was placed here running, managed by nobody
+    /// Leave what was placed here running without management
     #[arg(long)]
     keep_workloads: bool,
 
@@ -228,14 +228,14 @@ pub(in crate::cli) fn placed_here(
     let error = match data {
         [] => error,
         _ => error.hint(format!(
-            "data stays here, and what uses it starts nowhere else: {}",
+            "data is kept in this cluster, and the workloads that use it do not start elsewhere: {}",
             visible_line(&format_object_names(data))
         )),
     };
     error
         .hint("nothing was removed")
         .hint(format!("to move them to other clusters first: `{again} --drain`"))
-        .hint(format!("to leave them running, managed by nobody: `{again} --keep-workloads`"))
+        .hint(format!("to leave them running without management: `{again} --keep-workloads`"))
 }
 
 pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
@@ -244,7 +244,7 @@ pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global
         .hint("nothing was removed, and the cluster accepts workloads again within seconds")
         .hint("ask the control plane why an object was not moved: `fleetctl why KIND/NAME -n NAMESPACE`")
         .hint(format!(
-            "to leave the workloads running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",
+            "to leave the workloads running without management: `fleetctl uninstall agent {name}{} --keep-workloads`",
             global.tail_flags()
         ))
 }
@@ -287,7 +287,7 @@ fn format_agent_removal(
         }
     }
     if !workloads.is_empty() {
-        let _ = writeln!(text, "\nStill running, managed by nobody:");
+        let _ = writeln!(text, "\nStill running, but no longer managed:");
         for object in workloads {
             let _ = writeln!(text, "  {}", visible_line(&object.to_string()));
         }
@@ -295,8 +295,9 @@ fn format_agent_removal(
     if !data.is_empty() {
         let _ = writeln!(
             text,
-            "\nData stays here: {}. What uses it starts nowhere else, until this cluster is registered as {name} again, or \
-             its claims have the annotation fleet-scheduler.io/allow-volume-move: \"true\" at the control plane.",
+            "\nData is kept in this cluster: {}. The workloads that use it do not start elsewhere until this cluster \
+             is registered as {name} again, or until their claims have the annotation \
+             fleet-scheduler.io/allow-volume-move: \"true\" in the control plane.",
             visible_line(&format_object_names(data))
         );
     }

@@ -294,7 +294,7 @@ fn of_installs() -> Vec<CliError> {
         renewal_error(
             &RenewalError::Failed {
                 job: "fleet-keys-5d41f2a0".to_owned(),
-                why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02"
                     .to_owned(),
             },
             &"demo".parse().unwrap(),
@@ -302,7 +302,7 @@ fn of_installs() -> Vec<CliError> {
         ),
         renewal_error(
             &RenewalError::Keys(KeysError::NotServed(vec![
-                "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02"
                     .to_owned(),
             ])),
             &"demo".parse().unwrap(),
