@@ -106,6 +106,8 @@ impl Spread {
     async fn set() -> Self {
         let (stage, servers) = Stage::with_three_members().await;
         let fleet = Fleet::on(stage, &[]).await;
+        // The control plane of the product has no controller of Deployments; that of the bed would write statuses of its own.
+        fleet.stage.to_the_hub(|bed, hub| bed.kill(hub, "kube-controller-manager")).await;
         let mut members = Vec::new();
         let mut kubelets = JoinSet::new();
         for (server, region) in servers.into_iter().zip(REGIONS) {
@@ -229,6 +231,7 @@ impl Spread {
     }
 
     async fn end(self) {
+        self.fleet.stage.to_the_hub(|bed, hub| bed.restart(hub, "kube-controller-manager")).await;
         let namespaces: Api<Namespace> = Api::all(self.fleet.client());
         for namespace in &self.policies {
             namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
