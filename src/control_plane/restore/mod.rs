@@ -9,17 +9,22 @@
 //! open     controllers run again, and everybody is led to the API server
 //! ```
 //!
+//! A control plane that is lost is installed again from its backup before that (rebuild.rs): it has the same keys, and its
+//! record says which backup it waits for.
+//!
 //! A rehearsal (rehearse.rs, rehearsal_pod.rs) starts a backup beside the control plane, and changes nothing of it.
 //!
 //! The stage is written into the record's Secret before it begins, and each can be repeated. So the same command goes on
 //! after an interruption, wherever that was.
 
+mod archive_parts;
 mod check;
 mod error;
 mod fence;
 mod hold;
 mod pod_parts;
 mod pods;
+mod rebuild;
 mod rehearsal_pod;
 mod rehearse;
 mod send;
@@ -39,6 +44,7 @@ pub use self::check::{RestoreEffects, precheck_restore, restore_rights};
 pub use self::error::RestoreError;
 pub use self::hold::{read_deletion_hold, release_hold};
 use self::pods::{StoreWork, run_store_pods};
+pub use self::rebuild::{LostPlane, RebuildStage};
 pub use self::rehearse::rehearsal_rights;
 use self::site::StoreSite;
 pub use self::stage::{RestoreFacts, RestoreStage};
@@ -93,6 +99,11 @@ impl std::fmt::Debug for RestoreTarget<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RestoreTarget").field("name", self.name).finish_non_exhaustive()
     }
+}
+
+/// Returns whether an operation is a restore of this archive.
+fn is_restore_of(operation: &Operation, sha256: &str) -> bool {
+    operation.command == COMMAND && RestoreFacts::of_operation(operation).is_ok_and(|facts| facts.archive == sha256)
 }
 
 impl RestoreTarget<'_> {
@@ -156,9 +167,11 @@ impl RestoreTarget<'_> {
     /// The restore of this archive that is open, else a new one.
     async fn open_restore(&self, source: &ArchiveSource, forget: &[String]) -> Result<Operation, RestoreError> {
         if let Some(open) = self.find_operation().await?.filter(|operation| operation.open) {
-            let is_same = open.command == COMMAND
-                && RestoreFacts::of_operation(&open).is_ok_and(|facts| facts.archive == source.verified.sha256);
-            if is_same { Ok(open) } else { Err(RestoreError::OperationOpen(Box::new(open))) }
+            if is_restore_of(&open, &source.verified.sha256) {
+                Ok(open)
+            } else {
+                Err(RestoreError::OperationOpen(Box::new(open)))
+            }
         } else {
             let facts = RestoreFacts::collect(self, source, forget).await?;
             Ok(Operation::new(COMMAND, random_id(), RestoreStage::Fence.name(), facts.to_value()))

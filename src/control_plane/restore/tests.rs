@@ -28,7 +28,7 @@ use crate::check::inside::list_registered_members;
 use crate::install::progress::Silent;
 use crate::k8s::test_api;
 
-fn header(snapshot_bytes: usize) -> Header {
+pub(super) fn header(snapshot_bytes: usize) -> Header {
     Header {
         format: 1,
         control_plane: "demo".to_owned(),
