@@ -49,8 +49,10 @@ pub use self::rehearse::rehearsal_rights;
 use self::site::StoreSite;
 pub use self::stage::{RestoreFacts, RestoreStage};
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::util::text::visible_cell;
 use crate::apply::Engine;
 use crate::backup::{Opening, Verified};
+use crate::check::installed::FormerStores;
 use crate::control_plane::plan::OWNER_KIND;
 use crate::install::progress::Progress;
 use crate::inventory::release::random_id;
@@ -101,6 +103,13 @@ impl std::fmt::Debug for RestoreTarget<'_> {
     }
 }
 
+/// Finds the former stores that a complete restore has left, by the last operation on a control plane.
+pub fn find_former_stores(operation: &Operation) -> Option<FormerStores> {
+    let is_complete = operation.command == COMMAND && !operation.open;
+    let bytes = || RestoreFacts::of_operation(operation).ok()?.former_bytes;
+    is_complete.then(|| FormerStores { since: visible_cell(&operation.started).into_owned(), bytes: bytes() })
+}
+
 /// Returns whether an operation is a restore of this archive.
 fn is_restore_of(operation: &Operation, sha256: &str) -> bool {
     operation.command == COMMAND && RestoreFacts::of_operation(operation).is_ok_and(|facts| facts.archive == sha256)
@@ -145,7 +154,7 @@ impl RestoreTarget<'_> {
     /// [`RestoreError`]. The same call goes on where it stopped.
     pub async fn restore_archive(&self, source: &ArchiveSource, forget: &[String]) -> Result<(), RestoreError> {
         let mut operation = self.open_restore(source, forget).await?;
-        let facts = RestoreFacts::of_operation(&operation)?;
+        let mut facts = RestoreFacts::of_operation(&operation)?;
         let first = RestoreFacts::find_stage(&operation)?;
         let run = self.begin_operation(&operation).await?;
         for stage in RestoreStage::ALL.into_iter().filter(|stage| *stage >= first) {
@@ -155,7 +164,10 @@ impl RestoreTarget<'_> {
             match stage {
                 RestoreStage::Fence => self.fence_api().await?,
                 RestoreStage::Prepare => self.prepare_stores(source, &facts, &operation.run).await?,
-                RestoreStage::Swap => self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?,
+                RestoreStage::Swap => {
+                    facts.former_bytes = self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?;
+                    operation.facts = facts.to_value();
+                }
                 RestoreStage::Start => self.start_api(&facts).await?,
                 RestoreStage::Open => self.open_api(&facts).await?,
             }
@@ -233,10 +245,15 @@ impl RestoreTarget<'_> {
         self.stop_etcd().await?;
         let site = StoreSite::read_from_cluster(self.client, self.name, self.namespace, facts.members()).await?;
         let work = StoreWork::Prepare { snapshot_bytes: source.verified.header.snapshot_bytes };
-        run_store_pods(self, &site, &work, run, Some(source)).await
+        run_store_pods(self, &site, &work, run, Some(source)).await.map(drop)
     }
 
-    async fn run_on_stores(&self, facts: &RestoreFacts, work: &StoreWork, run: &str) -> Result<(), RestoreError> {
+    async fn run_on_stores(
+        &self,
+        facts: &RestoreFacts,
+        work: &StoreWork,
+        run: &str,
+    ) -> Result<Option<u64>, RestoreError> {
         let site = StoreSite::read_from_cluster(self.client, self.name, self.namespace, facts.members()).await?;
         run_store_pods(self, &site, work, run, None).await
     }
