@@ -33,6 +33,15 @@ pub enum RestoreError {
     /// The backup was made with other keys than the control plane has.
     #[error("the backup needs other keys than the control plane has: {}", .0.join(", "))]
     KeysMissing(Vec<String>),
+    /// The backup was made without keys, and a control plane that is lost has none.
+    #[error("the backup has no keys: it was made with `--no-keys`")]
+    WithoutKeys,
+    /// The backup does not say how the control plane was installed, or says what this program cannot install.
+    #[error("{0}")]
+    NotInstallable(String),
+    /// There is something in the place of the control plane that is lost.
+    #[error("{0}")]
+    AlreadyInstalled(String),
     /// The API server of the control plane is older than that of the backup.
     #[error("the backup was made with API server {archive}, but the control plane runs {present}")]
     OlderApiServer {
@@ -133,7 +142,9 @@ impl RestoreError {
             Self::Archive(error) => error.reason(),
             Self::Keys(_) => "BadKeys",
             Self::Forbidden(_) => "PreflightRefused",
-            Self::KeysMissing(_) => "KeysMissing",
+            Self::KeysMissing(_) | Self::WithoutKeys => "KeysMissing",
+            Self::NotInstallable(_) => "BackupNotInstallable",
+            Self::AlreadyInstalled(_) => "AlreadyInstalled",
             Self::OlderApiServer { .. } => "OlderApiServer",
             Self::NoSpace { .. } | Self::VolumeFull { .. } => "NoSpaceToRestore",
             Self::NotPossible(_) => "RehearsalNotPossible",

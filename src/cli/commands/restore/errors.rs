@@ -27,12 +27,34 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
             let hint = "restore a backup of this control plane, or put the keys of the backup into its Secrets first: they are parts of the backup";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
+        RestoreError::WithoutKeys => {
+            let hint = "use a backup that was made with its keys: the data is encrypted, and nobody else has them";
+            (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::NotInstallable(_) => {
+            let hints = vec![
+                "give other values with `--set PATH=VALUE` or `--values FILE`, if a value is the reason".to_owned(),
+                format!(
+                    "else put the keys of the backup into the namespace, install the control plane as it was, and restore without `--new`: `{command} --from FILE{tail}`"
+                ),
+            ];
+            (Exit::Refused, "the control plane cannot be installed from this backup; nothing was written", hints)
+        }
+        RestoreError::AlreadyInstalled(_) => {
+            let hints = vec![
+                format!("to replace its data, restore without `--new`: `{command} --from FILE{tail}`"),
+                format!(
+                    "or remove it first, with its data: `fleetctl uninstall control-plane {name} --delete-data{tail}`"
+                ),
+            ];
+            (Exit::Refused, "`--new` needs a place that has nothing of this control plane; nothing was written", hints)
+        }
         RestoreError::OlderApiServer { .. } => {
             let hint = "upgrade the control plane first: an older API server does not read what a newer one has stored";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::NoSpace { .. } => {
-            let hint = "make the volume larger, or free space on it: the former store is kept beside the new one";
+            let hint = "make the volume larger, or free space on it: the former etcd data is kept beside the new data";
             (Exit::Preflight, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::VolumeFull { .. } => {

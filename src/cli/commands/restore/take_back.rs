@@ -82,11 +82,11 @@ pub(super) async fn restore_from_file(
         }
     }
     site.run_stages("the restore", target.restore_archive(source, forget)).await?;
-    report_restored(site, source).await
+    report_restored(site, source, &[]).await
 }
 
 /// Refuses to forget a cluster that the backup does not have.
-fn check_forgotten(source: &ArchiveSource, forget: &[String]) -> Result<(), CliError> {
+pub(super) fn check_forgotten(source: &ArchiveSource, forget: &[String]) -> Result<(), CliError> {
     let Some(clusters) = &source.verified.header.clusters else { return Ok(()) };
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
     match forget.iter().find(|name| !names.contains(&name.as_str())) {
@@ -170,14 +170,19 @@ pub(super) async fn roll_back(site: &Site<'_>) -> Result<Exit, CliError> {
     site.ui.write_last_result(&text, exit)
 }
 
-/// Waits for health and agents, and says what is left to do.
-async fn report_restored(site: &Site<'_>, source: &ArchiveSource) -> Result<Exit, CliError> {
+/// Waits for health and agents, and says what is left to do, after `further` lines.
+pub(super) async fn report_restored(
+    site: &Site<'_>,
+    source: &ArchiveSource,
+    further: &[String],
+) -> Result<Exit, CliError> {
     let (exit, hub) = wait_for_restored_health(site).await?;
     let name = &site.name;
     let mut lines = vec![format!("Restored control plane {name} to {}.", source.verified.header.taken)];
     if let Some(hub) = &hub {
         lines.push(count_agents(site, hub).await?);
     }
+    lines.extend_from_slice(further);
     let tail = site.global.tail_flags();
     lines.push(format!(
         "Agents delete no copy without a Schedule until `fleetctl restore {name} --release{tail}`, which counts them."

@@ -311,6 +311,8 @@ fn of_installs() -> Vec<CliError> {
         unknown_values_error("demo", "its install has not finished yet"),
         of_restore(&RestoreError::NoSpace { claim: "etcd-data-etcd-0".to_owned(), capacity: 1 << 30, needed: 3 << 29 }),
         of_restore(&RestoreError::OlderApiServer { archive: "v1.37".to_owned(), present: "v1.36".to_owned() }),
+        of_restore(&RestoreError::NotInstallable("the backup has no record of an install by fleetctl".to_owned())),
+        of_restore(&RestoreError::AlreadyInstalled("control plane demo exists in namespace fleet already".to_owned())),
         of_restore(&RestoreError::AgentsBehind(vec!["east".to_owned(), "west".to_owned()])),
         of_restore(&RestoreError::OperationOpen(Box::new(open_restore()))),
         of_restore(&RestoreError::PodFailed {
