@@ -263,7 +263,7 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
 
 fn check_former_stores(facts: &InstalledFacts) -> CheckResult {
     let Some(former) = &facts.former_stores else { return CheckResult::Passed("none".to_owned()) };
-    let size = former.bytes.map_or_else(|| "stores of unknown size".to_owned(), format_size);
+    let size = former.bytes.map_or_else(|| "data of unknown size".to_owned(), format_size);
     CheckResult::new_failure(
         format!("{size} on the volumes of etcd, from before the restore that began {}", former.since),
         Remedy::new("if the restored data is right, delete them with ")
@@ -383,7 +383,7 @@ mod tests {
         let text = said(&restored(Some(150_000_000)), "former-stores");
         assert!(text.starts_with("Warned") && text.contains("143.1 MiB on the volumes of etcd"), "{text}");
         assert!(text.contains(r#"CommitRestore("demo")"#), "{text}");
-        assert!(said(&restored(None), "former-stores").contains("stores of unknown size"));
+        assert!(said(&restored(None), "former-stores").contains("data of unknown size"));
     }
 
     fn expiry(file: &str, days: i64) -> Expiry {
