@@ -106,8 +106,6 @@ impl Spread {
     async fn set() -> Self {
         let (stage, servers) = Stage::with_three_members().await;
         let fleet = Fleet::on(stage, &[]).await;
-        // The control plane of the product has no controller of Deployments; that of the bed would write statuses of its own.
-        fleet.stage.to_the_hub(|bed, hub| bed.kill(hub, "kube-controller-manager")).await;
         let mut members = Vec::new();
         let mut kubelets = JoinSet::new();
         for (server, region) in servers.into_iter().zip(REGIONS) {
@@ -129,6 +127,8 @@ impl Spread {
             })
             .await;
         }
+        // The control plane of the product has no controller of Deployments; that of the bed would write statuses of its own.
+        fleet.stage.to_the_hub(|bed, hub| bed.kill(hub, "kube-controller-manager")).await;
         Self { fleet, members, policies: Vec::new(), _kubelets: kubelets }
     }
 
@@ -185,8 +185,16 @@ impl Spread {
 
     /// Waits until the members ask for so many, and all of them run.
     async fn until(&self, namespace: &str, expected: [Option<i32>; 3]) {
+        self.until_available(namespace, expected, expected.iter().flatten().sum()).await;
+    }
+
+    /// Waits until these members have all of it; the source counts what one of them has.
+    async fn until_copied(&self, namespace: &str, members: [bool; 3]) {
+        self.until_available(namespace, members.map(|has_it| has_it.then_some(2)), 2).await;
+    }
+
+    async fn until_available(&self, namespace: &str, expected: [Option<i32>; 3], all: i32) {
         wait(&format!("{namespace} is spread as {expected:?}"), async || self.asked(namespace).await == expected).await;
-        let all: i32 = expected.iter().flatten().sum();
         let sources: Api<Deployment> = Api::namespaced(self.fleet.client(), namespace);
         wait(&format!("all {all} of {namespace} run"), async || {
             let status = sources.get("web").await.unwrap().status.unwrap_or_default();
@@ -278,8 +286,7 @@ async fn every_way_to_spread_holds_over_three_clusters_of_two_versions() {
         found == [2, 2, 3]
     })
     .await;
-    // All of it is in each, and the source counts all.
-    site.until(&everywhere, [Some(2), Some(2), Some(2)]).await;
+    site.until_copied(&everywhere, [true; 3]).await;
     // Four pods of five CPUs have room in the first cluster, beside the others' hundredths.
     site.until(&spill, [Some(4), Some(2), None]).await;
     for (namespace, places) in [(&split, 3), (&everywhere, 3), (&spill, 2)] {
@@ -307,11 +314,11 @@ async fn every_way_to_spread_holds_over_three_clusters_of_two_versions() {
         found[2].is_none() && found.iter().flatten().sum::<i32>() == 7
     })
     .await;
-    site.until(&everywhere, [Some(2), Some(2), None]).await;
+    site.until_copied(&everywhere, [true, true, false]).await;
     site.until(&split, [Some(10), Some(6), Some(4)]).await;
     // Back: a copy comes at once; nothing that is divided moves by itself.
     site.drain(2, false).await;
-    site.until(&everywhere, [Some(2), Some(2), Some(2)]).await;
+    site.until_copied(&everywhere, [true; 3]).await;
     assert_eq!(site.asked(&even).await[2], None, "nothing flows back by itself");
 
     // Other shares are a decision of the policy; 0 % leaves no copy.
