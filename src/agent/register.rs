@@ -67,7 +67,7 @@ pub enum RegisterError {
     #[error("the control plane does not support withdrawing a registration")]
     NotDeregistered,
     /// The key cannot sign.
-    #[error("the key cannot sign a request")]
+    #[error("the agent's key cannot sign the certificate request")]
     Key(#[from] rcgen::Error),
     /// The answer is no certificate.
     #[error("the control plane did not send a certificate")]

@@ -236,8 +236,8 @@ impl Reporter {
         let request = http::Request::get("/readyz").body(Vec::new());
         let Ok(request) = request else { return (false, "no request".to_owned()) };
         match call_with_timeout(self.local.request_text(request)).await {
-            Ok(_) => (true, "the API server is ready".to_owned()),
-            Err(error) => (false, format!("the API server is not ready: {error}")),
+            Ok(_) => (true, "the workload cluster's API server is ready".to_owned()),
+            Err(error) => (false, format!("the workload cluster's API server is not ready: {error}")),
         }
     }
 
@@ -380,6 +380,9 @@ fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timesta
     if let Some(count) = snapshot.copies_without_schedule {
         status["copiesWithoutSchedule"] = json!(count);
     }
+    if let Some(data) = snapshot.data_without_schedule.as_ref().filter(|data| data.count > 0) {
+        status["dataWithoutSchedule"] = json!(data);
+    }
     status["observed"] = observed;
     status
 }
@@ -390,6 +393,7 @@ mod tests {
 
     use super::*;
     use crate::agent::inventory::nodes::Amounts;
+    use crate::api::crd::cluster::DataWithoutSchedule;
     use crate::k8s::test_api;
 
     fn reporter(control_plane: Client) -> Reporter {
@@ -498,6 +502,16 @@ mod tests {
                 .cloned()
         };
         assert_eq!([count(None), count(Some(0)), count(Some(3))], [None, Some(json!(0)), Some(json!(3))]);
+
+        let data = |names: &[String]| {
+            let data_without_schedule = Some(DataWithoutSchedule::from_names(names));
+            status_of(&Snapshot { data_without_schedule, ..snapshot(1) }, None, now).get("dataWithoutSchedule").cloned()
+        };
+        assert_eq!(data(&[]), None);
+        let names: Vec<String> = (0..30).map(|n| format!("PersistentVolumeClaim shop/data-{n:02}")).collect();
+        let reported = data(&names).unwrap();
+        assert_eq!(reported["count"], 30);
+        assert_eq!(reported["first"], json!(names[..20]));
     }
 
     #[tokio::test]

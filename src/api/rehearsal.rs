@@ -42,6 +42,11 @@ impl RehearsalReport {
         self.findings.push(RehearsalFinding { about: cut(about), why: cut(why) });
     }
 
+    /// Adds a fault that is counted and not named.
+    pub fn count_fault(&mut self) {
+        self.faults += 1;
+    }
+
     /// The report as one line of at most [`MOST_REPORT_BYTES`]: what has no room is only counted.
     pub fn to_line(&self) -> String {
         let mut shown = self.clone();

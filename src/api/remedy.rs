@@ -68,6 +68,8 @@ pub enum Action {
     ContinueRemovals(String),
     /// `restore NAME --release`, which ends the hold of deletions.
     Release(String),
+    /// `restore NAME --commit`, which deletes former stores.
+    CommitRestore(String),
 }
 
 /// An installation of one of the two kinds, by its name.

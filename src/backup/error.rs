@@ -66,7 +66,7 @@ pub enum WriteError {
     #[error("cannot write the archive")]
     Output(#[source] io::Error),
     /// The stream of the snapshot broke, or has another size than was announced.
-    #[error("the stream of the snapshot is not whole")]
+    #[error("the snapshot stream is incomplete")]
     Stream(#[source] io::Error),
     /// The seal cannot be made.
     #[error("cannot seal the archive: {0}")]

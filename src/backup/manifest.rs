@@ -32,7 +32,7 @@ pub struct Header {
     pub members: Vec<MemberName>,
     /// Pod of the member that was read.
     pub read_from: String,
-    /// Whether this member knew of a leader. Without one, it may lack what the others had agreed on.
+    /// Whether this member knew of a leader. Without one, its data may be older than that of the others.
     pub quorum: bool,
     /// Largest size of the store, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -117,7 +117,7 @@ impl<R: Read> PartReader<R> {
             return Err("the store does not consist of whole pages");
         }
         if trailer.expected.as_ref().is_none_or(|expected| expected[..] != trailer.found[..]) {
-            return Err("etcd's own SHA-256 is not that of the bytes before it");
+            return Err("the SHA-256 that etcd appended does not match the data");
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ impl Reading<'_> {
             return ArchiveError::Read(error);
         }
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => self.damaged("the file ends in the middle"),
+            io::ErrorKind::UnexpectedEof => self.damaged("the file is truncated"),
             _ => self.damaged(format!("it cannot be unpacked: {}", visible_word(&error.to_string()))),
         }
     }
@@ -156,9 +156,9 @@ impl Reading<'_> {
         let decryptor = Decryptor::new(Cursor::new(head).chain(input)).map_err(|error| self.unopened(error))?;
         if opening.is_empty() {
             let why = if decryptor.is_scrypt() {
-                "it is sealed with a passphrase, and none is given"
+                "it is sealed with a passphrase, but no passphrase was given"
             } else {
-                "it is sealed for recipients, and the identity of none is given"
+                "it is sealed for recipients, but no identity was given"
             };
             return Err(ArchiveError::KeysMissing(why));
         }
@@ -170,7 +170,7 @@ impl Reading<'_> {
     fn unopened(&self, error: DecryptError) -> ArchiveError {
         match error {
             DecryptError::NoMatchingKeys | DecryptError::DecryptionFailed | DecryptError::KeyDecryptionFailed => {
-                ArchiveError::KeysMissing("no key that is given opens it, or its seal is damaged")
+                ArchiveError::KeysMissing("none of the given keys opens it, or its seal is damaged")
             }
             DecryptError::ExcessiveWork { .. } => {
                 self.damaged("its passphrase takes more memory than that of any backup")
@@ -231,14 +231,14 @@ impl Reading<'_> {
         let name = String::from_utf8_lossy(&path).into_owned();
         let shown = visible_word(&name).into_owned();
         let kind = PartKind::from_name(&name).filter(|_| entry.header().entry_type() == EntryType::Regular);
-        let kind = kind.ok_or_else(|| self.damaged(format!("`{shown}` is no part of an archive")))?;
+        let kind = kind.ok_or_else(|| self.damaged(format!("`{shown}` is not part of a backup")))?;
         self.place.part = Some(name.clone());
         let in_order = match last {
             None => kind == PartKind::Header,
             Some(last) => kind > last || (kind, last) == (PartKind::Key, PartKind::Key),
         };
         if !in_order {
-            return Err(self.damaged("it is not at its place"));
+            return Err(self.damaged("it is not in the right order"));
         }
         if kind == PartKind::Footer && last != Some(PartKind::Snapshot) {
             return Err(self.damaged("there is no snapshot before it"));
@@ -278,7 +278,7 @@ impl Reading<'_> {
             (self.take)(name, read).map_err(ArchiveError::Output)?;
         }
         if part.bytes != size {
-            return Err(self.damaged("the file ends in the middle"));
+            return Err(self.damaged("the file is truncated"));
         }
         part.check_snapshot().map_err(|why| self.damaged(why))?;
         Ok((part.into_part(name), text))
@@ -304,10 +304,10 @@ impl Reading<'_> {
     fn compare_parts(&mut self, announced: &[Part], read: &[Part]) -> Result<(), ArchiveError> {
         if let Some((_, part)) = announced.iter().zip(read).find(|(announced, read)| announced != read) {
             self.place = Place { part: Some(part.name.clone()), offset: part.bytes, ..Place::default() };
-            return Err(self.damaged("size and SHA-256 are not those of the footer"));
+            return Err(self.damaged("size and SHA-256 do not match the footer"));
         }
         if announced.len() != read.len() {
-            let why = format!("it names {} parts, and {} were read", announced.len(), read.len());
+            let why = format!("it names {} parts, but {} were read", announced.len(), read.len());
             return Err(self.damaged(why));
         }
         Ok(())
@@ -320,10 +320,10 @@ impl Reading<'_> {
         let read = unpacked.by_ref().take(MOST_PADDING_BYTES + 1).read_to_end(&mut rest);
         read.map_err(|error| self.failed(error))?;
         if rest.len() as u64 > MOST_PADDING_BYTES || rest.iter().any(|byte| *byte != 0) {
-            return Err(self.damaged("there is more behind the footer"));
+            return Err(self.damaged("there is data after the footer"));
         }
         let mut behind = unpacked.into_inner();
         let behind = behind.fill_buf().map_err(|error| self.failed(error))?;
-        if behind.is_empty() { Ok(()) } else { Err(self.damaged("there is more behind the end")) }
+        if behind.is_empty() { Ok(()) } else { Err(self.damaged("there is data after the end")) }
     }
 }

@@ -309,10 +309,10 @@ fn a_stream_that_breaks_or_has_another_size_is_no_archive() {
         let end = snapshot.len() * tenth / 10;
         assert_eq!(try_writing(&mut Breaking(&snapshot[..end])), "gone", "{end}");
         let ended = try_writing(&mut &snapshot[..end]);
-        assert_eq!(ended, format!("{end} of {} bytes came", snapshot.len()));
+        assert_eq!(ended, format!("{end} of {} bytes arrived", snapshot.len()));
     }
     let longer = [snapshot.as_slice(), b"x"].concat();
-    assert!(try_writing(&mut longer.as_slice()).contains("bytes came"));
+    assert!(try_writing(&mut longer.as_slice()).contains("bytes arrived"));
     let mut flipped = snapshot.clone();
     flipped[1000] ^= 1;
     assert!(try_writing(&mut flipped.as_slice()).contains("SHA-256"));
@@ -350,12 +350,12 @@ fn forged_archives_are_refused_before_they_are_read() {
             whole[..1].iter().copied().chain(more).chain(whole[4..].iter().copied()).collect();
         damage(&forge(&entries, true)).1
     };
-    assert_eq!(with(&[("../../etc/passwd", b"x")]), "`../../etc/passwd` is no part of an archive");
-    assert_eq!(with(&[("keys/..yaml", b"x")]), "`keys/..yaml` is no part of an archive");
+    assert_eq!(with(&[("../../etc/passwd", b"x")]), "`../../etc/passwd` is not part of a backup");
+    assert_eq!(with(&[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
     assert!(with(&[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
-    assert_eq!(with(&[("values.yaml", &b"x"[..]); 2]), "it is not at its place");
+    assert_eq!(with(&[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
     assert_eq!(with(&[("keys/a.yaml", &b"x"[..]); 2]), "part keys/a.yaml is in it twice");
-    assert_eq!(damage(&forge(&whole[1..], true)).1, "it is not at its place");
+    assert_eq!(damage(&forge(&whole[1..], true)).1, "it is not in the right order");
     assert_eq!(damage(&forge(&whole[..4], true)).1, "there is no snapshot before it");
     assert_eq!(damage(&forge(&whole, false)).1, "it has no footer");
     let names: Vec<String> = (0..100).map(|number| format!("keys/s{number}.yaml")).collect();
@@ -402,7 +402,7 @@ fn zeros_that_unpack_behind_the_footer_are_counted() {
     let mut again = GzEncoder::new(Vec::new(), Compression::fast());
     again.write_all(&plain).unwrap();
     again.write_all(&vec![0; 200_000]).unwrap();
-    assert!(damage(&again.finish().unwrap()).1.contains("more behind the footer"));
+    assert!(damage(&again.finish().unwrap()).1.contains("data after the footer"));
 }
 
 #[test]

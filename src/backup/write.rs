@@ -131,7 +131,7 @@ fn add_snapshot<W: Write>(
     appended.map_err(WriteError::Output)?;
     let broken = |why: String| WriteError::Stream(io::Error::new(io::ErrorKind::InvalidData, why));
     if part.bytes != size {
-        return Err(broken(format!("{} of {size} bytes came", part.bytes)));
+        return Err(broken(format!("{} of {size} bytes arrived", part.bytes)));
     }
     part.check_snapshot().map_err(|why| broken(why.to_owned()))?;
     Ok(part.into_part(kind.name()))

@@ -150,12 +150,12 @@ pub(super) fn compare_served(
 ) -> Result<HeldCertificate, String> {
     let file = port.leaf.leaf_store().stored_file();
     let place = format!("pod {} port {}", port.pod, port.port);
-    let shown = shown.map_err(|why| format!("{place} shows no certificate: {why}"))?;
+    let shown = shown.map_err(|why| format!("{place} presents no certificate: {why}"))?;
     let wanted = CertificateFacts::from_pem(file, files.get(file).unwrap_or_default())
         .map_err(|error| format!("{place}: {error}"))?;
     if shown.serial != wanted.serial {
         return Err(format!(
-            "{place} serves {file} with serial {}, and the Secret has serial {}",
+            "{place} serves {file} with serial {}, but the Secret has serial {}",
             shown.serial, wanted.serial
         ));
     }

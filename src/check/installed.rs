@@ -3,6 +3,7 @@
 use super::{Check, CheckResult};
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
+use crate::api::util::size::format_size;
 use crate::api::version::ServiceVersion;
 
 /// Days before expiry from which a certificate is warned about; an install then renews it.
@@ -41,12 +42,23 @@ pub struct InstalledFacts {
     pub at_work: Option<String>,
     /// Command and start of a run that was interrupted.
     pub interrupted: Option<(String, String)>,
+    /// Stores that a restore has replaced, and that are still on the volumes.
+    pub former_stores: Option<FormerStores>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
     /// Party that issues the certificates anew.
     pub renewed_by: RenewedBy,
     /// How the automatic renewal goes.
     pub renewal: RenewalRuns,
+}
+
+/// Stores that a restore has replaced, and that are still on the volumes of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormerStores {
+    /// Time at which the restore began, RFC 3339.
+    pub since: String,
+    /// Bytes that they take; none if this is unknown.
+    pub bytes: Option<u64>,
 }
 
 /// The runs of the CronJob that renews certificates.
@@ -147,10 +159,11 @@ impl InstalledFacts {
 }
 
 /// The checks, in the order in which they are shown.
-pub const CHECKS: [Check<InstalledFacts>; 6] = [
+pub const CHECKS: [Check<InstalledFacts>; 7] = [
     Check::new_advisory("objects", "objects", "installation", &[], check_installed_objects),
     Check::new_advisory("images", "images", "installation", &[], check_running_images),
     Check::new_advisory("last-run", "last run", "installation", &[], last_run),
+    Check::new_advisory("former-stores", "former etcd data", "installation", &[], check_former_stores),
     Check::new_required("certificates", "certificates", "installation", &[], check_expired_certificates),
     Check::new_advisory(
         "certificate-renewal",
@@ -248,6 +261,16 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
     }
 }
 
+fn check_former_stores(facts: &InstalledFacts) -> CheckResult {
+    let Some(former) = &facts.former_stores else { return CheckResult::Passed("none".to_owned()) };
+    let size = former.bytes.map_or_else(|| "data of unknown size".to_owned(), format_size);
+    CheckResult::new_failure(
+        format!("{size} on the volumes of etcd, from before the restore that began {}", former.since),
+        Remedy::new("if the restored data is right, delete them with ")
+            .command(Command::at_run_place(Action::CommitRestore(facts.name.clone()))),
+    )
+}
+
 fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
     facts.certificates.iter().min_by_key(|expiry| expiry.days)
 }
@@ -325,6 +348,7 @@ mod tests {
             images: Vec::new(),
             at_work: None,
             interrupted: None,
+            former_stores: None,
             renewed_by: RenewedBy::Install,
             renewal: RenewalRuns::None,
         }
@@ -349,6 +373,19 @@ mod tests {
         assert!(matches!(verdict(&good(), "renewal"), CheckResult::Passed(_)));
     }
 
+    fn restored(bytes: Option<u64>) -> InstalledFacts {
+        let former_stores = Some(FormerStores { since: "2026-01-31T12:00:00Z".to_owned(), bytes });
+        InstalledFacts { former_stores, ..good() }
+    }
+
+    #[test]
+    fn former_stores_are_a_warning_with_their_size_and_what_deletes_them() {
+        let text = said(&restored(Some(150_000_000)), "former-stores");
+        assert!(text.starts_with("Warned") && text.contains("143.1 MiB on the volumes of etcd"), "{text}");
+        assert!(text.contains(r#"CommitRestore("demo")"#), "{text}");
+        assert!(said(&restored(None), "former-stores").contains("data of unknown size"));
+    }
+
     fn expiry(file: &str, days: i64) -> Expiry {
         Expiry { file: file.to_owned(), days, date: "2027-01-31".to_owned() }
     }
@@ -361,11 +398,12 @@ mod tests {
                 .to_owned(),
         ];
         let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
-        let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02";
+        let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02";
         [
             ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
             ("images", InstalledFacts { images, ..good() }),
             ("last-run", InstalledFacts { interrupted, ..good() }),
+            ("former-stores", restored(Some(150_000_000))),
             ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
             ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
             ("renewal", runs(false, 8, Some(("2026-01-31T03:17:00Z", behind)))),

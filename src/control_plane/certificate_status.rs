@@ -250,7 +250,7 @@ fn judge_pods(summary: &Summary, issued: &[HeldCertificate], now: Timestamp) -> 
     let served: Vec<&HeldCertificate> =
         summary.certificates.iter().filter(|held| held.holder.starts_with("Pod ")).collect();
     if served.is_empty() {
-        let why = "no renewal has looked at the pods yet";
+        let why = "no renewal has checked the pods yet";
         let unseen = |(component, port, leaf): (&str, u16, Leaf)| {
             CertificateRow::new_unknown(leaf.leaf_store().stored_file(), format!("Pods {component}:{port}"), why)
         };
@@ -263,7 +263,7 @@ fn judge_pods(summary: &Summary, issued: &[HeldCertificate], now: Timestamp) -> 
             (Some((_, why)), false) => row.in_state(CertificateState::NotServed, why.clone()),
             (None, false) => row.in_state(
                 CertificateState::Unknown,
-                "the certificate was issued after the last renewal looked at the pod".to_owned(),
+                "the certificate was issued after the last renewal checked the pod".to_owned(),
             ),
         }
     };
@@ -310,7 +310,7 @@ fn judge_local(file: &str, certificate: Option<&str>, issued: &[HeldCertificate]
                 return row;
             }
             let state = row.state;
-            row.in_state(state, "the Secret has another one".to_owned())
+            row.in_state(state, "the Secret has another certificate".to_owned())
         }
     }
 }

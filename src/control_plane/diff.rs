@@ -77,7 +77,7 @@ async fn preview_endpoint(
     notes: &mut Vec<Remedy>,
 ) -> Result<Endpoint, InstallError> {
     let wanted = &plan.values.exposure;
-    let (kind, known) = (seen.decision.kind, seen.known_endpoint());
+    let (kind, known) = (seen.decision.kind, seen.known_endpoint(plan));
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let node_port = exposure::rendered_node_port(kind, wanted, &known);
     let service = with_node_port(services.get_opt("apiserver").await?, node_port);

@@ -97,7 +97,7 @@ impl InstallSteps for Installer<'_> {
         let seen =
             precheck_install(self.plan, self.client, self.session.engine, options, progress, |e| stopped(e).into());
         let seen = self.session.in_time(seen).await?;
-        let known = seen.known_endpoint();
+        let known = seen.known_endpoint(self.plan);
         let Precheck { facts, state, decision } = seen;
         self.session.progress.finish_step(&format!(
             "{}, exposure {} ({})",

@@ -11,6 +11,7 @@ use kube::{Client, ResourceExt as _};
 use super::health::format_error_chain;
 use super::keys::find_keys;
 use super::plan::OWNER_KIND;
+use super::restore::find_former_stores;
 use super::values::PkiSource;
 use super::version::running_images;
 use crate::api::labels::{CERTIFICATES_CONFIG_MAP, LABEL_APP_VERSION, LABEL_INSTALL};
@@ -141,6 +142,7 @@ pub async fn observe_installation(client: &Client, name: &ControlPlaneName, name
         drift: drift
             .map(|all| all.iter().map(ToString::to_string).collect())
             .map_err(|error| format_error_chain(&error)),
+        former_stores: state.operation.as_ref().and_then(find_former_stores),
         interrupted: {
             let open = state.operation.filter(|operation| operation.open).map(|one| (one.command, one.started));
             open.or_else(|| state.journal.map(|journal| (journal.command, journal.started)))

@@ -13,6 +13,7 @@ pub mod install;
 pub mod installed_status;
 pub mod keys;
 pub mod kubeconfig;
+mod origin;
 pub mod plan;
 pub mod precheck;
 pub mod preflight;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::endpoint::exposure;
 use super::endpoint::exposure::Endpoint;
 use super::endpoint::recorded_endpoint;
+use super::origin::Origin;
 use super::validate;
 use super::values::{ControlPlaneValues, ExposureType, PkiRenewal, PkiSource};
 use super::version::recorded_minor;
@@ -27,7 +28,7 @@ use crate::check::quota::Taken;
 use crate::check::quota::needs::{self, Needs};
 use crate::install::release_spec::{Package, list_needed_writes};
 use crate::install::validate_registry;
-use crate::inventory::{Release, State};
+use crate::inventory::{AWAITED_BACKUP, Release, State};
 use crate::k8s::ObjectRef;
 use crate::pki;
 use crate::pki::secrets::{ETCD_CLAIM, SECRET_ENTRIES};
@@ -60,6 +61,8 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: ControlPlaneValues,
+    /// The control plane that is built again, if one is.
+    pub(super) origin: Option<Origin>,
 }
 
 impl Plan {
@@ -80,7 +83,7 @@ impl Plan {
         tree.add_warning(validate_registry::check_registry_credentials(values.registry_credentials.as_ref(), &tree));
         let values = values.with_derived_values();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values })
+        Ok(Self { name, package, values, origin: None })
     }
 
     /// The same with patches of the rendered objects.
@@ -211,6 +214,7 @@ impl Plan {
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
         let minor = recorded_minor::of_tag(&self.values.apiserver.image.tag);
         facts.extend(minor.map(|minor| (recorded_minor::FACT.to_owned(), minor.to_string())));
+        facts.extend(self.origin.as_ref().map(|origin| (AWAITED_BACKUP.to_owned(), origin.archive.clone())));
         self.package.build_release(facts)
     }
 
@@ -222,8 +226,12 @@ impl Plan {
     /// Returns the warning, to be shown before anything follows from it, that a control plane which is installed or
     /// kept is reached at another address from now on.
     pub(super) fn warn_moved_endpoint(&self, state: &State, endpoint: &Endpoint) -> Option<Remedy> {
-        let recorded = &state.record.as_ref()?.release.facts;
-        recorded_endpoint::moved_endpoint_warning(recorded, endpoint, &self.values.exposure, self.name.as_str())
+        recorded_endpoint::moved_endpoint_warning(
+            self.former_facts(state)?,
+            endpoint,
+            &self.values.exposure,
+            self.name.as_str(),
+        )
     }
 
     /// Returns the demands of the plan on the hosting cluster; `objects` are any rendering of the chart.

@@ -35,8 +35,8 @@ pub(super) struct Precheck {
 
 impl Precheck {
     /// Returns the host and node port that an earlier install gave to agents and kubeconfigs.
-    pub(super) fn known_endpoint(&self) -> Known {
-        let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
+    pub(super) fn known_endpoint(&self, plan: &Plan) -> Known {
+        let host = plan.former_facts(&self.state).and_then(|facts| facts.get("host").cloned());
         Known { host, node_port: self.facts.former_node_port }
     }
 }

@@ -85,7 +85,8 @@ async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Opti
     if exposure::expected_exposure_type(&plan.values.exposure) != ExposureType::NodePort {
         return None;
     }
-    let recorded = recorded_endpoint::recorded_node_port(&engine.read_state().await.ok()?.record?.release.facts)?;
+    let state = engine.read_state().await.ok()?;
+    let recorded = recorded_endpoint::recorded_node_port(plan.former_facts(&state)?)?;
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await.ok()?;
     recorded_endpoint::former_node_port(service.as_ref(), recorded)

@@ -181,13 +181,13 @@ impl ClusterReport {
         let Some((first, members)) = lists.next() else { return };
         for (pod, other) in lists.filter(|(_, other)| *other != members) {
             let (here, there) = (format_list(other), format_list(members));
-            problems.push(format!("{pod} lists the members {here}, and {first} lists {there}"));
+            problems.push(format!("{pod} lists the members {here}, but {first} lists {there}"));
         }
         for member in members {
             if member.name.is_empty() {
                 warnings.push(format!("member {} has never started", member.id));
             } else if !self.members.iter().any(|known| known.pod == member.name) {
-                problems.push(format!("{} (member {}) is listed, and has no pod", member.name, member.id));
+                problems.push(format!("{} (member {}) is listed, but has no pod", member.name, member.id));
             }
             if member.learner {
                 warnings.push(format!("{} is a learner: it has no vote yet", self.name_of(member.id)));
@@ -206,7 +206,7 @@ impl ClusterReport {
                 (Some(leader), None) => leading = Some((pod, leader)),
                 (Some(leader), Some((first, known))) if leader != known => {
                     let (here, there) = (self.name_of(leader), self.name_of(known));
-                    problems.push(format!("{pod} follows the leader {here}, and {first} follows {there}"));
+                    problems.push(format!("{pod} follows the leader {here}, but {first} follows {there}"));
                 }
                 _ => {}
             }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(problem(&|report| status(report, 0).leader = None), "etcd-0 has no leader");
         assert_eq!(
             problem(&|report| report.members.iter_mut().for_each(|of| of.lists.as_mut().unwrap().push(member(9)))),
-            "etcd-9 (member 9) is listed, and has no pod"
+            "etcd-9 (member 9) is listed, but has no pod"
         );
         assert_eq!(
             problem(&|report| report.members.iter_mut().for_each(|of| drop(of.lists.as_mut().unwrap().pop()))),
@@ -333,10 +333,10 @@ mod tests {
         let alarm = Alarm { member: MemberId(1), kind: super::super::AlarmKind::NoSpace };
         assert_eq!(problem(&|report| report.alarms.push(alarm)), "alarm NOSPACE is raised for etcd-1");
         let away = |report: &mut ClusterReport| {
-            let error = Some("etcd-1 is not reached: refused".to_owned());
+            let error = Some("etcd-1 cannot be reached: refused".to_owned());
             report.members[1] = MemberReport { pod: "etcd-1".to_owned(), error, ..MemberReport::default() };
         };
-        assert_eq!(problem(&away), "etcd-1 is not reached: refused");
+        assert_eq!(problem(&away), "etcd-1 cannot be reached: refused");
     }
 
     #[test]

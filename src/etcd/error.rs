@@ -9,7 +9,7 @@ use crate::api::util::text::{visible_line, with_causes};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
     /// The connection does not come up or has broken: the network, the port-forward or TLS on either side.
-    #[error("{member} is not reached: {why}")]
+    #[error("{member} cannot be reached: {why}")]
     Unreachable {
         /// The member.
         member: String,
@@ -57,7 +57,7 @@ impl EtcdError {
                 "look at the pods and logs of etcd in the namespace of the control plane"
             }
             Self::Refused { .. } => "look at the log of this member of etcd",
-            Self::SnapshotDamaged { .. } => "take the snapshot again; nothing of this one is to be used",
+            Self::SnapshotDamaged { .. } => "take the snapshot again; do not use this one",
         }
     }
 

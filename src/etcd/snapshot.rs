@@ -141,13 +141,13 @@ impl Stream for Snapshot {
 /// Something wrong with the bytes of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Damage {
-    #[error("it ended before its hash came")]
+    #[error("it ended before its hash arrived")]
     NoHash,
-    #[error("{received} of {expected} bytes came")]
+    #[error("{received} of {expected} bytes arrived")]
     Length { received: u64, expected: u64 },
     #[error("the store has {0} bytes, which is not a number of whole pages")]
     Pages(u64),
-    #[error("its hash is not that of the {0} bytes that came")]
+    #[error("its hash does not match the {0} bytes that arrived")]
     Hash(u64),
 }
 

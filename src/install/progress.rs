@@ -53,7 +53,7 @@ pub fn report_event_in_words<P: Progress + ?Sized>(progress: &P, event: &Event) 
         Event::Warning { object, message } => progress.report_warning(&format!("{object}: {message}")),
         Event::Retrying { request, error, .. } => progress.update_step(&format!("retrying {request}: {error}")),
         Event::Lock { holder, taken_over: true } => {
-            progress.report_warning(&format!("took over the lock of {holder}, which ended without releasing it"));
+            progress.report_warning(&format!("acquired the lock of {holder}, which ended without releasing it"));
         }
         Event::Lock { holder, taken_over: false } => {
             progress.update_step(&format!("waiting for {holder}, which has the lock"));

@@ -47,13 +47,20 @@ pub async fn secret_values(
     (label, whose): (&str, &str),
     entries: &[SecretEntry],
 ) -> Result<Value, kube::Error> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let mut secrets = Vec::new();
+    for entry in entries {
+        let found = api.get_opt(entry.secret).await?;
+        secrets.extend(found.filter(|secret| secret.labels().get(label).map(String::as_str) == Some(whose)));
+    }
+    Ok(collect_secret_values(&secrets, entries))
+}
+
+/// The secret values that are in these Secrets, as values.
+pub fn collect_secret_values(secrets: &[Secret], entries: &[SecretEntry]) -> Value {
     let mut values = Value::Object(Map::new());
     for entry in entries {
-        let Some(secret) = secrets.get_opt(entry.secret).await? else { continue };
-        if secret.labels().get(label).map(String::as_str) != Some(whose) {
-            continue;
-        }
+        let Some(secret) = secrets.iter().find(|secret| secret.name_any() == entry.secret) else { continue };
         let bytes = secret.data.as_ref().and_then(|data| data.get(entry.key)).map(|bytes| bytes.0.clone());
         let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) else { continue };
         let mut place = &mut values;
@@ -62,5 +69,5 @@ pub async fn secret_values(
         }
         *place = Value::String(text);
     }
-    Ok(values)
+    values
 }

@@ -25,4 +25,4 @@ pub use operation::Operation;
 pub use operation_run::{OperationRun, OperationTarget};
 pub use owner::*;
 pub use record::{Item, Origin, Phase, Record, State};
-pub use release::{Policy, Release};
+pub use release::{AWAITED_BACKUP, Policy, Release};

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::lock::Holder;
+use super::record::State;
+use super::release::AWAITED_BACKUP;
 use crate::api::util::text::visible_cell;
 
 /// An operation as the Secret of the record has it.
@@ -39,6 +41,16 @@ impl Operation {
             started: holder.since,
             by: format!("{}@{}", holder.user, holder.host),
             facts,
+        }
+    }
+}
+
+impl State {
+    /// Notes an operation that begins or goes on. What a release waited for is the operation's from now on.
+    pub(super) fn note_operation(&mut self, operation: &Operation) {
+        self.operation = Some(operation.clone());
+        if let Some(record) = &mut self.record {
+            record.release.facts.remove(AWAITED_BACKUP);
         }
     }
 }

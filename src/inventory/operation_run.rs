@@ -48,7 +48,7 @@ impl OperationTarget<'_> {
             goes_on_with: Some(&operation.run),
         };
         let store = Store::acquire_lock(self.server, self.owner, options, &seen, |state| {
-            state.operation = Some(operation.clone());
+            state.note_operation(operation);
             state.history.begin_revision(&operation.command, &holder, None);
         })
         .await?;

@@ -24,6 +24,9 @@ pub struct Release {
     pub facts: BTreeMap<String, String>,
 }
 
+/// The fact of a release that still waits for the data of a backup: its SHA-256. The operation that brings the data ends it.
+pub const AWAITED_BACKUP: &str = "awaitedBackup";
+
 /// Deletion policy of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

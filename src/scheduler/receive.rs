@@ -1,8 +1,8 @@
 //! `fleet-scheduler receive`: takes one file from whoever reaches the loopback address of its pod, which is a port-forward.
 //!
-//! Length and SHA-256 come first, then the bytes. The file has its name only when it is whole and on disk. A connection that
-//! breaks is forgotten, and the next one begins again; after the first whole file the program ends. A bundle, which is an
-//! object of names and texts in JSON, becomes one file for each name.
+//! Length and SHA-256 come first, then the bytes. The file has its name only when it is complete and on disk. A
+//! connection that breaks is forgotten, and the next one begins again; after the first whole file the program ends. A
+//! bundle, which is an object of names and texts in JSON, becomes one file for each name.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -64,7 +64,7 @@ pub fn main(format: LogFormat, args: &ReceiveArgs) -> anyhow::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await?;
         tokio::select! {
             received = receive_file(&listener, args) => received,
-            () = stop.wait_for_stop() => anyhow::bail!("stopped before the file was whole"),
+            () = stop.wait_for_stop() => anyhow::bail!("stopped before the file was complete"),
         }
     })
 }
@@ -78,7 +78,7 @@ pub async fn receive_file(listener: &TcpListener, args: &ReceiveArgs) -> anyhow:
     let mut last = "nobody has connected".to_owned();
     loop {
         let Ok(accepted) = timeout_at(end, listener.accept()).await else {
-            anyhow::bail!("no whole file within {} s: {last}", args.within_seconds);
+            anyhow::bail!("no complete file within {} s: {last}", args.within_seconds);
         };
         let (mut stream, _) = accepted?;
         let received = timeout_at(end, take_file(&mut stream, args)).await;
@@ -137,7 +137,7 @@ async fn take_file(stream: &mut (impl AsyncRead + Unpin), args: &ReceiveArgs) ->
     }
     let found = format!("{:x}", hash.finalize());
     if found != head.sha256 {
-        return Err(invalid(format!("its SHA-256 is {found}, and {} was announced", visible_word(&head.sha256))));
+        return Err(invalid(format!("its SHA-256 is {found}, but {} was announced", visible_word(&head.sha256))));
     }
     file.sync_all()?;
     std::fs::rename(&part, &args.file)?;
@@ -149,13 +149,13 @@ async fn take_file(stream: &mut (impl AsyncRead + Unpin), args: &ReceiveArgs) ->
 
 /// Writes the texts of a bundle into files of their names, and deletes it.
 fn unpack_bundle(file: &Path) -> io::Result<()> {
-    let texts: BTreeMap<String, String> =
-        serde_json::from_slice(&std::fs::read(file)?).map_err(|error| invalid(format!("it is no bundle: {error}")))?;
+    let texts: BTreeMap<String, String> = serde_json::from_slice(&std::fs::read(file)?)
+        .map_err(|error| invalid(format!("it is not a bundle: {error}")))?;
     std::fs::remove_file(file)?;
     for (name, text) in &texts {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(is_plain) {
-            return Err(invalid(format!("`{}` is no name of a file in a bundle", visible_word(name))));
+            return Err(invalid(format!("`{}` is not a valid file name in a bundle", visible_word(name))));
         }
         std::fs::write(file.with_file_name(name), text)?;
     }
@@ -235,9 +235,9 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.path().join("sa.key")).unwrap(), "two");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
         for outside in [r#"{"../a": ""}"#, r#"{"/a": ""}"#, r#"{".a": ""}"#, r#"{"": ""}"#] {
-            assert!(unpack(outside).unwrap_err().contains("no name"), "{outside}");
+            assert!(unpack(outside).unwrap_err().contains("not a valid file name"), "{outside}");
         }
-        assert!(unpack("[]").unwrap_err().contains("no bundle"));
+        assert!(unpack("[]").unwrap_err().contains("not a bundle"));
     }
 
     #[tokio::test]
@@ -247,6 +247,6 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let args = ReceiveArgs { file: folder.path().join("f"), max_bytes: 10, within_seconds: 0, bundle: false, port };
         let error = receive_file(&listener, &args).await.unwrap_err().to_string();
-        assert_eq!(error, "no whole file within 0 s: nobody has connected");
+        assert_eq!(error, "no complete file within 0 s: nobody has connected");
     }
 }

@@ -12,6 +12,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -22,6 +23,8 @@ use crate::daemon::log::{self, LogFormat};
 const NEW: &str = ".new-";
 /// Part of the name of a former store.
 const BEFORE: &str = ".before-";
+/// Unit in which a file system counts what a file takes.
+const BLOCK_BYTES: u64 = 512;
 
 /// Work on the folders of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,6 +58,10 @@ pub struct StoreArgs {
     /// Bytes that have to be free for `prepare`
     #[arg(long, default_value_t = 0)]
     pub need_bytes: u64,
+
+    /// File that `swap` writes the size of all former stores to, in bytes
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// Runs `fleet-scheduler store`.
@@ -67,7 +74,12 @@ pub fn main(format: LogFormat, args: &StoreArgs) -> anyhow::Result<()> {
     match args.action {
         StoreAction::Prepare => folders.make_room(args.need_bytes)?,
         StoreAction::Confirm => folders.confirm_prepared()?,
-        StoreAction::Swap => folders.swap_stores()?,
+        StoreAction::Swap => {
+            folders.swap_stores()?;
+            if let Some(report) = &args.report {
+                fs_err::write(report, folders.measure_former()?.to_string())?;
+            }
+        }
         StoreAction::Rollback => folders.swap_back()?,
         StoreAction::Commit => folders.delete_by_prefix(BEFORE)?,
     }
@@ -114,7 +126,7 @@ impl StoreFolders {
         let volume = rustix::fs::statvfs(&self.parent)?;
         let free = volume.f_bavail.saturating_mul(volume.f_frsize);
         if free < need_bytes {
-            let why = format!("the volume has {free} bytes free, and the second store needs {need_bytes}");
+            let why = format!("the volume has {free} bytes free, but the second store needs {need_bytes}");
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
         Ok(())
@@ -147,7 +159,7 @@ impl StoreFolders {
             (true, false) => std::fs::rename(&self.store, &self.former)?,
             (false, false) => std::fs::create_dir(&self.former)?,
             (false, true) => {}
-            (true, true) => return Err(other("there are a store, a former one and a prepared one".to_owned())),
+            (true, true) => return Err(other("the current, the former and the prepared store all exist".to_owned())),
         }
         std::fs::rename(&self.prepared, &self.store)?;
         File::open(&self.parent)?.sync_all()
@@ -161,7 +173,7 @@ impl StoreFolders {
         if exists(&self.former)? {
             if exists(&self.store)? {
                 if exists(&self.prepared)? {
-                    return Err(other("there are a store, a former one and a prepared one".to_owned()));
+                    return Err(other("the current, the former and the prepared store all exist".to_owned()));
                 }
                 std::fs::rename(&self.store, &self.prepared)?;
             }
@@ -171,17 +183,44 @@ impl StoreFolders {
         self.delete_by_prefix(NEW)
     }
 
+    /// Measures the former stores of all runs, in bytes that they take on the volume.
+    ///
+    /// # Errors
+    /// A volume that refuses.
+    pub fn measure_former(&self) -> io::Result<u64> {
+        self.list_by_prefix(BEFORE)?.iter().try_fold(0, |bytes, folder| Ok(bytes + measure_folder(folder)?))
+    }
+
     /// Deletes the folders whose names begin so, behind that of the store.
     fn delete_by_prefix(&self, prefix: &str) -> io::Result<()> {
-        let prefix = format!("{}{prefix}", self.name);
-        for entry in std::fs::read_dir(&self.parent)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() && entry.file_name().to_string_lossy().starts_with(&prefix) {
-                std::fs::remove_dir_all(entry.path())?;
-            }
+        for folder in self.list_by_prefix(prefix)? {
+            std::fs::remove_dir_all(folder)?;
         }
         File::open(&self.parent)?.sync_all()
     }
+
+    fn list_by_prefix(&self, prefix: &str) -> io::Result<Vec<PathBuf>> {
+        let prefix = format!("{}{prefix}", self.name);
+        let mut folders = Vec::new();
+        for entry in std::fs::read_dir(&self.parent)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() && entry.file_name().to_string_lossy().starts_with(&prefix) {
+                folders.push(entry.path());
+            }
+        }
+        Ok(folders)
+    }
+}
+
+/// Measures what a folder of a store takes on its volume. Links are not followed.
+fn measure_folder(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() { measure_folder(&entry.path())? } else { metadata.blocks() * BLOCK_BYTES };
+    }
+    Ok(bytes)
 }
 
 fn exists(path: &Path) -> io::Result<bool> {
@@ -246,6 +285,20 @@ mod tests {
             folders.swap_back().unwrap();
             assert_eq!((names(volume), text(volume)), (vec!["etcd".to_owned()], "old".to_owned()));
         }
+    }
+
+    #[test]
+    fn former_stores_of_all_runs_are_measured() {
+        let (volume, folders) = volume(Some("old"));
+        let volume = volume.path();
+        write_store(&volume.join("etcd.new-r1"), "new");
+        assert_eq!(folders.measure_former().unwrap(), 0);
+        write_store(&volume.join("etcd.before-r0"), &"x".repeat(100_000));
+        folders.swap_stores().unwrap();
+        let bytes = folders.measure_former().unwrap();
+        assert!((100_000..200_000).contains(&bytes), "{bytes}");
+        folders.delete_by_prefix(BEFORE).unwrap();
+        assert_eq!(folders.measure_former().unwrap(), 0);
     }
 
     #[test]

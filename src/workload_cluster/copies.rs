@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
@@ -98,6 +99,30 @@ impl Copies {
             }));
         }
         found.sort();
+        Ok(found)
+    }
+
+    /// Finds those of some copies that hold data: PersistentVolumeClaims, and StatefulSets with templates of them.
+    ///
+    /// # Errors
+    /// A StatefulSet that cannot be read.
+    pub async fn find_data(&self, objects: &[PlacedObject]) -> Result<Vec<PlacedObject>, kube::Error> {
+        let mut found = Vec::new();
+        for object in objects {
+            let holds_data = match (object.group, object.kind) {
+                ("", "PersistentVolumeClaim") => true,
+                ("apps", "StatefulSet") => {
+                    let namespace = object.namespace.as_deref().unwrap_or_default();
+                    let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
+                    let templates = sets.get_opt(&object.name).await?.and_then(|set| set.spec?.volume_claim_templates);
+                    templates.is_some_and(|templates| !templates.is_empty())
+                }
+                _ => false,
+            };
+            if holds_data {
+                found.push(object.clone());
+            }
+        }
         Ok(found)
     }
 

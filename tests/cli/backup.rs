@@ -81,7 +81,8 @@ fn a_seal_is_decided_before_anything_is_read() {
     let leaked = backup(&["--recipient", secret.expose()]);
     assert!(!leaked.stderr.contains(secret.expose()), "a secret key is not repeated");
     leaked.fails(2, &["it is a secret key"]);
-    backup(&["--passphrase-file", "open"]).fails(2, &["others can read the passphrase in `open`", "chmod 600 open"]);
+    backup(&["--passphrase-file", "open"])
+        .fails(2, &["other users can read the passphrase in `open`", "chmod 600 open"]);
     backup(&["--passphrase-file", "empty"]).fails(2, &["the passphrase in `empty` is empty"]);
     backup(&["--passphrase-file", "none"]).fails(1, &["it does not exist"]);
     backup(&["--recipient", RECIPIENT, "--passphrase-file", "open"]).fails(2, &["cannot be used with"]);
@@ -132,12 +133,12 @@ fn a_backup_is_listed_shown_and_verified() {
 
     let verify = |flags: &[&str]| sandbox.run(&[&["backup", "verify", "demo.fleet"], flags].concat());
     let whole = verify(&["--identity", "backup.key"]).succeeds().to_owned();
-    assert!(whole.contains("demo.fleet is whole: 3 parts") && whole.contains("revision 7 to 9"), "{whole}");
+    assert!(whole.contains("demo.fleet is complete: 3 parts") && whole.contains("revision 7 to 9"), "{whole}");
     let json: serde_json::Value =
         serde_json::from_str(verify(&["--identity", "backup.key", "-o", "json"]).succeeds()).unwrap();
     assert_eq!((&json["asWritten"], &json["parts"][1]["name"]), (&true.into(), &"keys/fleet-pki.yaml".into()));
     assert!(verify(&[]).succeeds().contains("It was not opened"));
-    verify(&["--identity", "other.key"]).fails(6, &["no key that is given opens it"]);
+    verify(&["--identity", "other.key"]).fails(6, &["none of the given keys opens it"]);
     verify(&["--identity", "demo.fleet.json"]).fails(6, &["is not an identity file of age"]);
 
     // A flipped byte is the fault of the file, whatever the key: also in the seal.
@@ -145,7 +146,7 @@ fn a_backup_is_listed_shown_and_verified() {
         let mut flipped = archive.clone();
         flipped[at] ^= 1;
         std::fs::write(sandbox.path().join("demo.fleet"), flipped).unwrap();
-        verify(&["--identity", "backup.key"]).fails(1, &["`demo.fleet` is damaged", "its SHA-256 is not the one"]);
+        verify(&["--identity", "backup.key"]).fails(1, &["`demo.fleet` is damaged", "its SHA-256 does not match"]);
         verify(&["--identity", "other.key"]).fails(1, &["`demo.fleet` is damaged"]);
         verify(&[]).fails(1, &["`demo.fleet` is damaged"]);
     }
@@ -155,7 +156,7 @@ fn a_backup_is_listed_shown_and_verified() {
     // A whole one, and not the one that the file beside it describes.
     let anothers = make_backup(&Seal::Recipients(vec![identity.to_recipient()])).0;
     // The seal has filling of any length.
-    let why = if anothers.len() == archive.len() { "its SHA-256 is not the one" } else { "were written" };
+    let why = if anothers.len() == archive.len() { "its SHA-256 does not match" } else { "were written" };
     std::fs::write(sandbox.path().join("demo.fleet"), anothers).unwrap();
     verify(&["--identity", "backup.key"]).fails(1, &["is damaged", why]);
     std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
@@ -165,7 +166,7 @@ fn a_backup_is_listed_shown_and_verified() {
     verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "up to byte", "it cannot be unpacked"]);
     let open = make_backup(&Seal::Open).0;
     std::fs::write(sandbox.path().join("demo.fleet"), &open[..open.len() / 2]).unwrap();
-    verify(&[]).fails(1, &["is damaged", "the file ends in the middle"]);
+    verify(&[]).fails(1, &["is damaged", "the file is truncated"]);
     std::fs::write(sandbox.path().join("demo.fleet"), &archive).unwrap();
     verify(&[]).fails(6, &["it is sealed for recipients"]);
 }
@@ -181,8 +182,8 @@ fn a_passphrase_opens_what_it_sealed_and_nothing_else_does() {
     sandbox.file("wrong", "correct donkey\n");
     write_backup(&sandbox, "demo.fleet", &Seal::Passphrase(SecretText::new("correct horse".to_owned())));
     let verify = |file: &str| sandbox.run(&["backup", "verify", "demo.fleet", "--passphrase-file", file]);
-    assert!(verify("right").succeeds().contains("is whole"));
-    verify("wrong").fails(6, &["no key that is given opens it"]);
+    assert!(verify("right").succeeds().contains("is complete"));
+    verify("wrong").fails(6, &["none of the given keys opens it"]);
 }
 
 #[test]
@@ -222,5 +223,5 @@ fn the_program_age_opens_a_backup_and_its_own_files_are_opened() {
     // The other way round: what `age` seals again is the same backup.
     run("age -d -i backup.key demo.fleet | age -r \"$(age-keygen -y backup.key)\" > again.fleet");
     let again = ["backup", "verify", "again.fleet", "--identity", "backup.key"];
-    assert!(sandbox.run(&again).succeeds().contains("is whole"));
+    assert!(sandbox.run(&again).succeeds().contains("is complete"));
 }

@@ -15,6 +15,9 @@ fn a_restore_takes_one_of_four_forms() {
         (&["restore", "demo", "--commit", "--release"], "cannot be used with"),
         (&["restore", "demo", "--release", "--from", "demo.fleet"], "cannot be used with"),
         (&["restore", "demo", "--forget", "west"], "--from <FILE>"),
+        (&["restore", "demo", "--new"], "--from <FILE>"),
+        (&["restore", "demo", "--new", "--from", "demo.fleet", "--paused"], "cannot be used with"),
+        (&["restore", "demo", "--from", "demo.fleet", "--set", "a=b"], "for the install of `--new`"),
         (&["restore", "Demo_", "--from", "demo.fleet"], "Demo_"),
     ] {
         sandbox.run(args).fails(2, &[part]);
@@ -45,4 +48,15 @@ fn a_backup_is_read_whole_before_a_cluster_is_asked() {
     }
     std::fs::remove_file(&path).unwrap();
     sandbox.run(&opened).fails(1, &["demo.fleet"]);
+}
+
+#[test]
+fn a_backup_that_cannot_be_installed_is_refused_without_a_cluster() {
+    let sandbox = Sandbox::new();
+    let (archive, _) = make_backup(&Seal::Open);
+    std::fs::write(sandbox.path().join("demo.fleet"), &archive).unwrap();
+    let command = ["restore", "demo", "--new", "--from", "demo.fleet", "--yes"];
+    sandbox.run(&command).fails(6, &["the backup has no record of an install by fleetctl", "nothing was written"]);
+    let west = ["restore", "west", "--new", "--from", "demo.fleet", "--yes"];
+    sandbox.run(&west).fails(6, &["the backup is of control plane demo in namespace fleet"]);
 }

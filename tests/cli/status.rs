@@ -257,7 +257,7 @@ fn without_the_hosting_cluster_the_control_plane_is_judged_from_inside() {
         let json = document(&json);
         assert_eq!((&json["view"], json.get("components")), (&"control-plane".into(), None));
         let skipped: Vec<_> = verdicts(&json).into_iter().filter(|(_, verdict)| *verdict == "skipped").collect();
-        assert_eq!(skipped.len(), 10, "{skipped:?}");
+        assert_eq!(skipped.len(), 11, "{skipped:?}");
     };
     // Its kubeconfig is on this machine, and the hosting cluster does not answer, or not to us; named or the only one.
     for (server, why) in [(NOBODY.to_owned(), "onnect"), (serve(|_, _| forbidden()), "you may not")] {

@@ -109,7 +109,7 @@ async fn other_names_authorities_and_ended_certificates_are_refused() {
         let error = client.read_status().await.unwrap_err();
         assert!(matches!(error, EtcdError::Unreachable { .. }) && error.reason() == "EtcdUnreachable", "{error:?}");
         let text = error.to_string();
-        assert!(text.starts_with("etcd-0 is not reached: ") && text.contains(wanted), "{wanted}: {text}");
+        assert!(text.starts_with("etcd-0 cannot be reached: ") && text.contains(wanted), "{wanted}: {text}");
         assert!(client.open_snapshot().await.is_err());
     }
 }
@@ -152,7 +152,7 @@ async fn members_that_are_away_are_named_and_the_others_answer() {
     etcd.fill("lost", 1);
     etcd.stop_member(1);
     let report = observe_members(&etcd.clients(), None).await;
-    assert!(report.problems.iter().any(|problem| problem.starts_with("etcd-1 is not reached: ")), "{report:?}");
+    assert!(report.problems.iter().any(|problem| problem.starts_with("etcd-1 cannot be reached: ")), "{report:?}");
     assert!(report.members[0].hash == report.members[2].hash && report.members[0].hash.is_some());
     etcd.stop_member(2);
     let report = observe_members(&etcd.clients(), None).await;

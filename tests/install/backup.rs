@@ -48,7 +48,7 @@ fn rehearse(site: &Site, backups: &BackupFolder, path: &str) {
 
     // A quota that has no room for it: nothing is made.
     site.kubectl(&["-n", "fleet", "create", "quota", "full", "--hard=pods=1"]);
-    verify(path, &[]).fails(3, &["exceeded quota: full", "make room in the quota"]);
+    verify(path, &[]).fails(3, &["exceeded quota: full", "raise the quota"]);
     site.kubectl(&["-n", "fleet", "delete", "quota", "full"]);
 
     // Bytes that are no object, and objects without their definition; a key that did not seal the data.

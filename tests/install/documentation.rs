@@ -134,7 +134,7 @@ fn the_example_places_a_workload_and_leaves_nothing_in_its_cluster() {
 
     follow(&site, &clusters, &[&[merge], &scripts[..]].concat(), &[]);
     let kept = member.uninstall(&["--keep-workloads"]);
-    assert!(kept.succeeds().contains("Still running, managed by nobody:"), "{kept:?}");
+    assert!(kept.succeeds().contains("Still running, but no longer managed:"), "{kept:?}");
     let pods = member.kubectl(&["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"]);
     assert_eq!(pods.split_whitespace().collect::<Vec<_>>(), ["Running"; 4]);
     let marked = "deployments,services,configmaps,namespaces";

@@ -178,9 +178,13 @@ fn a_restore_brings_back_what_was_there_and_stops_nothing_that_runs() {
     let released = site.fleetctl(&["restore", "demo", "--release", "--yes"]);
     assert!(released.succeeds().contains("delete copies without a Schedule again"), "{released:?}");
     assert_eq!(site.hub(&["get", "namespace", "kube-system", "-o", held]), "");
+    let kept = |site: &Site| site.fleetctl(&["status", "demo"]).succeeds().contains("on the volumes of etcd");
+    assert!(kept(&site), "what a restore has left");
     let committed = site.fleetctl(&["restore", "demo", "--commit"]);
-    assert!(committed.succeeds().contains("Deleted the former stores"), "{committed:?}");
-    site.fleetctl(&["restore", "demo", "--commit"]).fails(6, &["no restore of this control plane keeps former stores"]);
+    assert!(!kept(&site), "it is gone");
+    assert!(committed.succeeds().contains("Deleted the former etcd data"), "{committed:?}");
+    site.fleetctl(&["restore", "demo", "--commit"])
+        .fails(6, &["no restore of this control plane keeps former etcd data"]);
     site.fleetctl(&["restore", "demo", "--rollback"]).fails(6, &["no restore of this control plane is open"]);
 
     // A backup of other keys, and one that is damaged: nothing is written.
@@ -193,6 +197,40 @@ fn a_restore_brings_back_what_was_there_and_stops_nothing_that_runs() {
     member.uninstall(&["--yes", "--force"]);
     member.clean();
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data", "--force"]).succeeds();
+}
+
+#[test]
+fn a_lost_control_plane_comes_back_from_its_backup() {
+    let site = Site::on("current");
+    let scene = Scene::install(&site);
+    scene.apply(&shop());
+    let settings = ["-n", "shop", "get", "configmap", "settings", "-o", "jsonpath={.metadata.uid} {.data.value}"];
+    let (before, hub) = (site.hub(&settings), ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"]);
+    let same_hub = site.hub(&hub);
+    let path = scene.back_up();
+    let elsewhere = std::fs::read(site.hub_kubeconfig()).unwrap();
+    scene.restore(&path, &["--new"]).fails(6, &["control plane demo exists in namespace fleet already"]);
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    std::fs::remove_dir_all(site.fleet_folder()).unwrap_or_default();
+
+    let restored = scene.restore(&path, &["--new"]);
+    assert!(restored.succeeds().contains("Restored control plane demo"), "{restored:?}");
+    assert!(restored.stdout.contains("as before, with the same CAs"), "{restored:?}");
+    assert_eq!((site.hub(&settings), site.hub(&hub)), (before.clone(), same_hub));
+    // The kubeconfig of an operator on another machine.
+    std::fs::write(site.hub_kubeconfig(), elsewhere).unwrap();
+    assert_eq!(site.hub(&settings), before);
+    site.fleetctl(&["status", "demo"]).succeeds();
+    // It is complete: the same command changes nothing, and with the former store gone there is nothing to go on with.
+    scene.set_value("second");
+    let again = scene.restore(&path, &["--new"]);
+    assert!(again.succeeds().contains("Restored control plane demo"), "{again:?}");
+    assert_eq!(scene.value(), "second");
+    site.fleetctl(&["restore", "demo", "--commit"]).succeeds();
+    scene.restore(&path, &["--new"]).fails(6, &["control plane demo exists in namespace fleet already"]);
+    let same = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
+    assert!(same.succeeds().contains("Nothing to change"), "{same:?}");
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
 }
 
 /// Who owns which field of each object.
@@ -228,19 +266,34 @@ mod exhaustive {
         operation["stage"].as_str().filter(|_| operation["open"] == true).unwrap_or_default().to_owned()
     }
 
-    /// Starts a restore, and kills it in a stage.
-    fn kill_in_stage(scene: &Scene<'_>, path: &str, wanted: &str) {
-        let site = scene.site;
-        let command =
-            ["restore", "demo", "--from", path, "--identity", &scene.backups.identity, "--yes", "--no-safety"];
-        let mut command = site.command(&command);
-        let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        eventually(&format!("stage {wanted}"), || {
-            assert!(running.try_wait().unwrap().is_none(), "it ended before stage {wanted}");
-            stage(site) == wanted
+    /// Starts a command, and kills it when something is so.
+    fn kill_when(site: &Site, command: &[&str], what: &str, mut is_so: impl FnMut() -> bool) {
+        let mut running = site.command(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        eventually(what, || {
+            assert!(running.try_wait().unwrap().is_none(), "it ended before {what}");
+            is_so()
         });
         running.kill().unwrap();
         running.wait().unwrap();
+    }
+
+    /// Starts a restore, and kills it in a stage.
+    fn kill_in_stage(scene: &Scene<'_>, path: &str, wanted: &str, more: &[&str]) {
+        let command = ["restore", "demo", "--from", path, "--identity", &scene.backups.identity, "--yes"];
+        let command = [&command[..], more].concat();
+        kill_when(scene.site, &command, &format!("stage {wanted}"), || stage(scene.site) == wanted);
+    }
+
+    /// Asserts that nothing of an operation is left but what it keeps on purpose: it is closed, its pods are gone, all members
+    /// agree, and fields belong to whoever had them.
+    fn assert_whole(scene: &Scene<'_>, owners: &BTreeMap<String, BTreeMap<String, Value>>, what: &str) {
+        let site = scene.site;
+        assert_eq!(stage(site), "", "{what}");
+        let pods = ["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=restore", "-o", "name"];
+        assert_eq!(site.kubectl(&pods), "", "{what}");
+        site.fleetctl(&["etcd", "status", "demo"]).succeeds();
+        let workloads = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,services", "-o", "json"]);
+        assert_eq!(managed_fields(&workloads), *owners, "{what}");
     }
 
     #[test]
@@ -249,9 +302,11 @@ mod exhaustive {
         let scene = Scene::install(&site);
         scene.apply(&shop());
         let path = scene.back_up();
+        let workloads = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,services", "-o", "json"]);
+        let owners = managed_fields(&workloads);
         for wanted in ["fence", "prepare", "swap", "start", "open"] {
             scene.set_value("second");
-            kill_in_stage(&scene, &path, wanted);
+            kill_in_stage(&scene, &path, wanted, &["--no-safety"]);
             // Nothing else changes the control plane meanwhile.
             let other =
                 site.install(&[&["--reuse-values", "--yes", "--set", "scheduler.replicas=2"], site.version()].concat());
@@ -259,18 +314,53 @@ mod exhaustive {
             let restored = scene.restore(&path, &[]);
             assert!(restored.succeeds().contains("Restored control plane demo"), "{wanted}: {restored:?}");
             assert_eq!(scene.value(), "first", "{wanted}");
+            assert_whole(&scene, &owners, wanted);
         }
         for wanted in ["fence", "prepare", "swap"] {
             scene.set_value("second");
-            kill_in_stage(&scene, &path, wanted);
+            kill_in_stage(&scene, &path, wanted, &["--no-safety"]);
             let back = site.fleetctl(&["restore", "demo", "--rollback"]);
             assert!(back.succeeds().contains("runs on its former data again"), "{wanted}: {back:?}");
             assert_eq!(scene.value(), "second", "{wanted}");
+            assert_whole(&scene, &owners, &format!("the way back from {wanted}"));
         }
-        kill_in_stage(&scene, &path, "start");
+        // The way back is killed, too: it is the only way from there.
+        kill_in_stage(&scene, &path, "swap", &["--no-safety"]);
+        kill_when(&site, &["restore", "demo", "--rollback"], "the rollback", || stage(&site) == "rollback");
+        scene.restore(&path, &[]).fails(6, &["another restore of this control plane is open"]);
+        site.fleetctl(&["restore", "demo", "--rollback"]).succeeds();
+        assert_eq!(scene.value(), "second");
+        assert_whole(&scene, &owners, "the way back, killed");
+
+        kill_in_stage(&scene, &path, "start", &["--no-safety"]);
         site.fleetctl(&["restore", "demo", "--rollback"]).fails(6, &["cannot be undone any more"]);
         scene.restore(&path, &[]).succeeds();
         site.fleetctl(&["restore", "demo", "--commit"]).succeeds();
+        site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    }
+
+    #[test]
+    fn a_rebuild_that_is_killed_goes_on() {
+        let site = Site::on("current");
+        let scene = Scene::install(&site);
+        scene.apply(&shop());
+        let path = scene.back_up();
+        let command = ["restore", "demo", "--from", &path, "--identity", &scene.backups.identity, "--yes", "--new"];
+        let has = |object: &[&str]| {
+            site.bed.kubectl(site.cluster, &[&["-n", "fleet", "get", "-o", "name"], object].concat()).is_ok()
+        };
+        for wanted in ["the record", "the keys", "etcd", "fence", "prepare", "start"] {
+            site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+            match wanted {
+                "the record" => kill_when(&site, &command, wanted, || has(&["secret", "fleetctl.demo"])),
+                "the keys" => kill_when(&site, &command, wanted, || has(&["secret", "fleet-pki"])),
+                "etcd" => kill_when(&site, &command, wanted, || has(&["pod", "etcd-0"])),
+                stage => kill_in_stage(&scene, &path, stage, &["--new"]),
+            }
+            let again = scene.restore(&path, &["--new"]);
+            assert!(again.succeeds().contains("Restored control plane demo"), "{wanted}: {again:?}");
+            assert_eq!((scene.value().as_str(), stage(&site).as_str()), ("first", ""), "{wanted}");
+        }
         site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
     }
 }

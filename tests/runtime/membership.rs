@@ -123,7 +123,7 @@ impl Scene {
 }
 
 /// Undoes what an earlier test left behind: the workload cluster is one and has one ID, and so has the hub's own.
-async fn forget(hub: &Client, member: &Client) {
+pub(crate) async fn forget(hub: &Client, member: &Client) {
     let mut ids = Vec::new();
     for client in [hub, member] {
         ids.push(Api::<Namespace>::all(client.clone()).get("kube-system").await.unwrap().uid());

@@ -4,6 +4,7 @@ mod added_kinds;
 mod attacks;
 mod conditions;
 mod copy_reasons;
+mod day_to_day;
 mod denied;
 mod documented;
 mod fair;
@@ -17,6 +18,7 @@ mod reasons;
 mod refused;
 mod served_later;
 mod spread;
+mod spread_ways;
 mod upgrade;
 mod whole;
 
@@ -56,7 +58,11 @@ impl Fleet {
 
     /// With further arguments of the scheduler.
     async fn new_with(more: &[&str]) -> Self {
-        let stage = Stage::hub().await;
+        Self::on(Stage::hub().await, more).await
+    }
+
+    /// On a hub that is up.
+    async fn on(stage: Stage, more: &[&str]) -> Self {
         let control_plane = ControlPlane::start_with(&stage, "", more).await;
         let namespace = fresh("shop");
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"team": namespace}}});
@@ -83,10 +89,15 @@ impl Fleet {
 
     /// A policy for the objects of this namespace, with a further spec.
     async fn policy(&self, more: Value) -> String {
-        let name = fresh("policy");
         let mut spec = json!({"namespaceSelector": {"matchLabels": {"team": self.namespace}},
             "resourceSelectors": {"labelSelectors": [{}], "kinds": [{"group": "apps", "kind": "Deployment"}]}});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.policy_with(&spec).await
+    }
+
+    /// A policy with this spec.
+    async fn policy_with(&self, spec: &Value) -> String {
+        let name = fresh("policy");
         let policy: SchedulePolicy = serde_json::from_value(json!({
             "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
             "metadata": {"name": name}, "spec": spec,

@@ -18,6 +18,9 @@ use tokio::sync::watch;
 /// A hub has one scheduler, and a workload cluster one agent: tests run side by side where there are several of both.
 const PAIRS: [&[&str]; 2] = [&["plane", "api"], &["plane-2", "api-2"]];
 
+/// A hub with three workload clusters.
+const FOUR: &[&str] = &["plane", "api", "api-2", "api-old-2"];
+
 static TURNS: Turns = Turns::new();
 
 /// One API server.
@@ -69,6 +72,18 @@ impl Stage {
         let name = turn.clusters[0];
         let bed = up(name).await;
         Self { hub: Server::of(&bed, name).await, bed, turn }
+    }
+
+    /// The hub with three workload clusters, of which the last is of the oldest Kubernetes.
+    pub(crate) async fn with_three_members() -> (Self, Vec<Server>) {
+        let turn = tokio::task::spawn_blocking(|| TURNS.take(&[FOUR])).await.expect("no panic");
+        let bed = up(turn.clusters[0]).await;
+        let mut members = Vec::new();
+        for &name in &turn.clusters[1..] {
+            members.push(Server::of(&up(name).await, name).await);
+        }
+        let hub = Server::of(&bed, turn.clusters[0]).await;
+        (Self { hub, bed, turn }, members)
     }
 
     /// The workload cluster, too.

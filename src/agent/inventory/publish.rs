@@ -8,7 +8,7 @@ use super::node_labels::Labels;
 use super::nodes::Amounts;
 use super::pods::PodsByOwner;
 use super::server::ServerFacts;
-use crate::api::crd::cluster::Taint;
+use crate::api::crd::cluster::{DataWithoutSchedule, Taint};
 use crate::k8s::backoff::Backoff;
 
 /// Shortest time between two reports, unless the API server serves more than before: objects wait for that.
@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub server: ServerFacts,
     /// Copies without a Schedule; `None` until they were counted.
     pub copies_without_schedule: Option<i32>,
+    /// Those that hold data; `None` until somebody looked.
+    pub data_without_schedule: Option<DataWithoutSchedule>,
 }
 
 /// Returns true where `now` differs significantly from what was `reported`: in nodes, labels, taints, APIs, facts or copies without a Schedule; or in any
@@ -51,7 +53,8 @@ pub fn is_significant(reported: &Snapshot, now: &Snapshot) -> bool {
     let nodes_differ = !reported.allocatable.keys().eq(now.allocatable.keys())
         || reported.taints != now.taints
         || reported.labels != now.labels
-        || reported.copies_without_schedule != now.copies_without_schedule;
+        || reported.copies_without_schedule != now.copies_without_schedule
+        || reported.data_without_schedule != now.data_without_schedule;
     if nodes_differ || reported.facts != now.facts || reported.server != now.server {
         return true;
     }

@@ -17,7 +17,7 @@ use super::pods::{OwnedPods, PodsByOwner, UnboundPod, pod_owner, unbound_pod};
 use super::publish::Snapshot;
 use super::server::ServerFacts;
 use super::unready::{MOST, reduce_unready_pod};
-use crate::api::crd::cluster::MOST_COPIES_WITHOUT_SCHEDULE;
+use crate::api::crd::cluster::{DataWithoutSchedule, MOST_COPIES_WITHOUT_SCHEDULE};
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -37,7 +37,9 @@ struct Inner {
     synced: [bool; 2],
     /// Copies without a Schedule, as they were counted last.
     copies_without_schedule: Option<i32>,
-    /// Counts the changes of `nodes`, `pods` and `copies_without_schedule`.
+    /// Those that hold data.
+    data_without_schedule: Option<DataWithoutSchedule>,
+    /// Counts the changes of `nodes`, `pods` and the copies without a Schedule.
     revision: u64,
     /// Counts the changes of pods, with a node and without, and of what was published.
     pods_revision: u64,
@@ -91,6 +93,7 @@ impl Observed {
                 facts: detect_facts(&inner.nodes, overrides, registered),
                 server: ServerFacts::default(),
                 copies_without_schedule: inner.copies_without_schedule,
+                data_without_schedule: inner.data_without_schedule.clone(),
             })
         })
     }
@@ -101,6 +104,15 @@ impl Observed {
         self.with_inventory_state(|inner| {
             let before = inner.copies_without_schedule.replace(count);
             inner.revision += u64::from(before != Some(count));
+        });
+    }
+
+    /// Records which copies without a Schedule hold data.
+    pub fn record_data_without_schedule(&self, data: DataWithoutSchedule) {
+        self.with_inventory_state(|inner| {
+            let is_new = inner.data_without_schedule.as_ref() != Some(&data);
+            inner.data_without_schedule = Some(data);
+            inner.revision += u64::from(is_new);
         });
     }
 

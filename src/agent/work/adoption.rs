@@ -158,7 +158,7 @@ pub async fn end_adoption(context: &Context, target: &Target, found: &Value) -> 
         Err(error) if error.is_conflict() => {
             return Err(Problem::retry_soon(
                 applied::UNREACHABLE,
-                format!("{} changed while it was released", target.key),
+                format!("{} changed while the agent was releasing it", target.key),
             ));
         }
         // Without them it would be invalid: its fields are kept as they are.

@@ -8,6 +8,7 @@ pub mod answer;
 pub mod apply;
 pub mod ask;
 pub mod contents;
+mod data;
 pub mod delete;
 pub mod drift;
 pub mod entry;

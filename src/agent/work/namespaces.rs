@@ -225,13 +225,13 @@ impl Namespaces {
         let remedy =
             format!("annotate the Namespace {name} of the control plane with {ANNOTATION_ADOPT}=true to adopt it");
         if self.rules.existing == ExistingNamespaces::Deny {
-            let message = format!("namespace {name} existed before, and the agent places nothing in it: {remedy}");
+            let message = format!("namespace {name} already existed, and the agent places nothing in it: {remedy}");
             return Some(Problem::retry_on_change(applied::NAMESPACE_NOT_OWNED, message));
         }
         let wanted = source.map(|source| source.enforces).unwrap_or_default();
         if !is_namespace && placeable::runs_pods(key.group, key.kind) && seen.enforces < wanted {
             let message = format!(
-                "namespace {name} existed before and enforces the Pod Security level {}, but its source enforces {}: \
+                "namespace {name} already existed and enforces the Pod Security level {}, but its source enforces {}: \
                  label it in the workload cluster with {ENFORCE}={}, or {remedy}",
                 seen.enforces.as_str(),
                 wanted.as_str(),
@@ -261,8 +261,9 @@ impl NamespaceSource {
 /// Returns the note about a namespace that was there before and is used all the same.
 pub fn not_owned(name: &str) -> String {
     format!(
-        "{}: namespace {name} existed before, so the labels of its source (Pod Security included) are not applied, \
-         and it is kept when its source is deleted; annotate the source with {ANNOTATION_ADOPT}=true to adopt it",
+        "{}: namespace {name} already existed, so the agent does not apply the labels of its source, including those \
+         of Pod Security, and keeps the namespace when the source is deleted; to adopt the namespace, annotate the \
+         source with {ANNOTATION_ADOPT}=true",
         applied::NAMESPACE_NOT_OWNED
     )
 }

@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
 use super::apply::Context;
+use super::data::copy_holds_data;
 use super::delete::{Removed, Surroundings, is_listed, remove_copy};
 use super::task::{CopyKey, Target, Task};
 use crate::api::crd::schedule::ApplyPolicy;
@@ -31,8 +32,18 @@ pub struct Copy {
     pub schedule_uid: String,
 }
 
-/// A copy without a Schedule, and what is known of its place.
-pub type Orphan = (Copy, Surroundings);
+/// A copy without a Schedule.
+#[derive(Debug, Clone)]
+pub struct Orphan {
+    /// The copy.
+    pub copy: Copy,
+    /// What is known of its place.
+    pub place: Surroundings,
+    /// Whether it has had no Schedule for the whole grace.
+    pub is_due: bool,
+    /// Whether it holds data, where that was found out before.
+    pub holds_data: Option<bool>,
+}
 
 /// Lists all copies of this control plane; Secrets may not be listed.
 ///
@@ -63,51 +74,93 @@ pub async fn list_labelled_copies(context: &Context) -> Result<Vec<Copy>, CallEr
     Ok(copies)
 }
 
-/// Times since which copies have had no Schedule, by the UID of the copy.
+/// What is known of the copies without a Schedule, by the UID of the copy.
 #[derive(Debug, Default)]
 pub struct Orphans {
-    since: BTreeMap<String, Instant>,
+    known: BTreeMap<String, KnownOrphan>,
+}
+
+/// What is known of one of them.
+#[derive(Debug, Clone, Copy)]
+struct KnownOrphan {
+    /// Since when it has had no Schedule.
+    since: Instant,
+    holds_data: Option<bool>,
 }
 
 impl Orphans {
-    /// Takes the copies that are there now and have no Schedule. Returns those that have had none for as long as `grace`.
-    pub fn take_due_orphans(&mut self, orphans: Vec<Copy>, grace: Duration, now: Instant) -> Vec<Copy> {
-        let uids: BTreeSet<String> = orphans.iter().map(|copy| copy.uid.clone()).collect();
-        self.since.retain(|uid, _| uids.contains(uid));
-        let is_due = |copy: &Copy| {
-            let since = *self.since.entry(copy.uid.clone()).or_insert(now);
-            now.duration_since(since) >= grace
-        };
-        orphans.into_iter().filter(is_due).collect()
+    /// Takes the copies that are there now and have no Schedule, each with what is known of its place. Those that have had none
+    /// for as long as `grace` are due.
+    pub fn take_orphans(&mut self, found: Vec<(Copy, Surroundings)>, grace: Duration, now: Instant) -> Vec<Orphan> {
+        let uids: BTreeSet<String> = found.iter().map(|(copy, _)| copy.uid.clone()).collect();
+        self.known.retain(|uid, _| uids.contains(uid));
+        let orphans = found.into_iter().map(|(copy, place)| {
+            let first = KnownOrphan { since: now, holds_data: None };
+            let known = *self.known.entry(copy.uid.clone()).or_insert(first);
+            let is_due = now.duration_since(known.since) >= grace;
+            Orphan { copy, place, is_due, holds_data: known.holds_data }
+        });
+        orphans.collect()
+    }
+
+    /// Remembers which of them hold data: that they are asked once.
+    pub fn record_inspection(&mut self, inspected: &BTreeMap<String, bool>) {
+        for (uid, known) in &mut self.known {
+            known.holds_data = inspected.get(uid).copied().or(known.holds_data);
+        }
     }
 }
 
 /// What became of copies without a Schedule.
 #[derive(Debug, Default)]
 pub struct Cleared {
-    /// Those that were deleted.
-    pub deleted: Vec<CopyKey>,
+    /// Whether each of them holds data, by its UID; without those that could not be read.
+    pub inspected: BTreeMap<String, bool>,
     /// Those that hold data, which nobody here deletes: their source may exist, and adopts them when it is placed here.
     pub kept: Vec<CopyKey>,
+    /// Those that were deleted.
+    pub deleted: Vec<CopyKey>,
     /// The hold because of which no further copy was looked at.
     pub hold: Option<DeletionHold>,
+    /// Why none was deleted, though some were due.
+    pub uncertain: Option<anyhow::Error>,
 }
 
-/// Returns whether a copy holds data: a PersistentVolumeClaim, or a StatefulSet with templates of them.
+/// Finds the copies without a Schedule that hold data, which are kept, and deletes the others that are due.
+pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
+    let (mut inspected, mut kept, mut due) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for orphan in orphans {
+        let is_data = match orphan.holds_data {
+            Some(known) => Ok(known),
+            None => holds_data(context, &orphan.copy).await,
+        };
+        match is_data {
+            Ok(is_data) => {
+                inspected.insert(orphan.copy.uid.clone(), is_data);
+                if is_data {
+                    kept.push(orphan.copy.key);
+                } else if orphan.is_due {
+                    due.push(orphan);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(copy = %orphan.copy.key, %error, "whether a copy without a Schedule holds data is unknown");
+            }
+        }
+    }
+    let answer = if due.is_empty() { Ok(Cleared::default()) } else { delete_orphaned_copies(context, due).await };
+    let cleared = answer.unwrap_or_else(|error| Cleared { uncertain: Some(error), ..Cleared::default() });
+    Cleared { inspected, kept, ..cleared }
+}
+
+/// Returns whether a copy without a Schedule holds data.
 ///
 /// # Errors
-/// The StatefulSet cannot be read.
-async fn holds_data(context: &Context, copy: &Copy, task: &Task) -> Result<bool, CallError> {
-    if copy.key.is_core("PersistentVolumeClaim") {
-        return Ok(true);
-    }
-    let Ok(target) = task.target.clone() else { return Ok(false) };
-    if (copy.key.group, copy.key.kind) != ("apps", "StatefulSet") {
-        return Ok(false);
-    }
-    let found = call_with_timeout(context.copies_api(&target).get_opt(&copy.key.name)).await?;
-    let templates = found.as_ref().and_then(|found| found.data.pointer("/spec/volumeClaimTemplates"));
-    Ok(templates.and_then(serde_json::Value::as_array).is_some_and(|templates| !templates.is_empty()))
+/// It cannot be read.
+async fn holds_data(context: &Context, copy: &Copy) -> Result<bool, CallError> {
+    let kind = context.kinds.find_placeable(copy.key.group, copy.key.kind);
+    let Some(Ok(target)) = kind.map(|kind| removal_task(copy, kind).target) else { return Ok(false) };
+    copy_holds_data(context, &target).await
 }
 
 /// Reads whether the control plane holds deletions.
@@ -118,7 +171,7 @@ async fn read_hold(context: &Context) -> anyhow::Result<Option<DeletionHold>> {
     Ok(DeletionHold::from_metadata(&found.metadata))
 }
 
-/// Deletes copies whose Schedule the control plane does not have, those that contain others last; what holds data is kept.
+/// Deletes copies whose Schedule the control plane does not have, those that contain others last.
 ///
 /// The hold of deletions is read after the Schedules were listed, and before each copy: a restored control plane that lacks a
 /// Schedule has the hold already, and one that is set meanwhile stops all but the deletion under way. If it cannot be read,
@@ -126,16 +179,16 @@ async fn read_hold(context: &Context) -> anyhow::Result<Option<DeletionHold>> {
 ///
 /// # Errors
 /// The control plane cannot be asked, is another one, or does not know this cluster.
-pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Cleared> {
+async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Cleared> {
     let clusters: Api<Cluster> = Api::all(context.control_plane.clone());
     let cluster = call_with_timeout(clusters.get_metadata(&context.cluster)).await?;
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
     let known = schedule_uids(context).await?;
-    orphans.retain(|(copy, _)| !known.contains(&copy.schedule_uid));
+    orphans.retain(|orphan| !known.contains(&orphan.copy.schedule_uid));
     let kind_of = |copy: &Copy| context.kinds.find_placeable(copy.key.group, copy.key.kind);
-    orphans.sort_by_key(|(copy, _)| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
+    orphans.sort_by_key(|orphan| std::cmp::Reverse(kind_of(&orphan.copy).map(|kind| kind.wave)));
     let mut cleared = Cleared::default();
-    for (copy, place) in orphans {
+    for Orphan { copy, place, .. } in orphans {
         let Some(task) = kind_of(&copy).map(|kind| removal_task(&copy, kind)) else { continue };
         match read_hold(context).await {
             Ok(None) => {}
@@ -147,17 +200,6 @@ pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>)
             Err(error) => {
                 tracing::warn!(%error, "whether deletions are held is unknown; the other copies without a Schedule are kept");
                 break;
-            }
-        }
-        match holds_data(context, &copy, &task).await {
-            Ok(false) => {}
-            Ok(true) => {
-                cleared.kept.push(copy.key);
-                continue;
-            }
-            Err(error) => {
-                tracing::warn!(copy = %copy.key, %error, "whether an orphaned copy holds data is unknown");
-                continue;
             }
         }
         match remove_copy(context, &task, &place).await {
@@ -274,8 +316,8 @@ mod tests {
             (other, false, "unknown", None),
         ] {
             let (context, deleted) = context(kube_system, leaving);
-            let answer = delete_orphaned_copies(&context, vec![config_map(schedule)]).await;
-            let found = answer.as_ref().ok().map(|cleared| cleared.deleted.len());
+            let cleared = clear_orphans(&context, vec![config_map(schedule)]).await;
+            let found = cleared.uncertain.is_none().then_some(cleared.deleted.len());
             assert_eq!(found, expected, "{:?} {leaving} {schedule}", kube_system(0));
             assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), expected.unwrap_or(0));
         }
@@ -284,7 +326,13 @@ mod tests {
     /// A ConfigMap that was made for a Schedule.
     fn config_map(schedule: &str) -> Orphan {
         let key = CopyKey { group: "", kind: "ConfigMap", namespace: Some("n".to_owned()), name: "a".to_owned() };
-        (Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() }, Surroundings::default())
+        due(key, schedule)
+    }
+
+    /// A copy that has had no Schedule for the whole grace.
+    fn due(key: CopyKey, schedule: &str) -> Orphan {
+        let copy = Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() };
+        Orphan { copy, place: Surroundings::default(), is_due: true, holds_data: None }
     }
 
     #[tokio::test]
@@ -294,12 +342,13 @@ mod tests {
             "annotations": { ANNOTATION_HOLD_DELETIONS: "2027-03-12T10:15:00Z" } })
         };
         let (context_held, deleted) = context(held, false);
-        let cleared = delete_orphaned_copies(&context_held, vec![config_map("unknown")]).await.unwrap();
+        let cleared = clear_orphans(&context_held, vec![config_map("unknown")]).await;
         assert!(cleared.hold.is_some() && cleared.deleted.is_empty() && cleared.kept.is_empty(), "{cleared:?}");
         assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
 
         let (context_unread, deleted) = context(|_| json!(null), false);
-        delete_orphaned_copies(&context_unread, vec![config_map("unknown")]).await.unwrap_err();
+        let cleared = clear_orphans(&context_unread, vec![config_map("unknown")]).await;
+        assert!(cleared.uncertain.is_some(), "{cleared:?}");
         assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
 
         // What becomes of it in the middle counts for what is left.
@@ -313,55 +362,100 @@ mod tests {
         for (kube_system, is_held) in [(held_then, true), (unread_then, false)] {
             let (context, deleted) = context(kube_system, false);
             let orphans = vec![config_map("one"), config_map("two")];
-            let cleared = delete_orphaned_copies(&context, orphans).await.unwrap();
+            let cleared = clear_orphans(&context, orphans).await;
             assert_eq!((cleared.deleted.len(), cleared.hold.is_some()), (1, is_held));
             assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 1);
         }
     }
 
     #[tokio::test]
-    async fn what_holds_data_is_never_deleted() {
-        let orphan = |group: &'static str, kind: &'static str| {
-            let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: "a".to_owned() };
-            (Copy { key, uid: "copy".to_owned(), schedule_uid: "unknown".to_owned() }, Surroundings::default())
+    async fn what_holds_data_is_never_deleted_and_is_named_before_anything_is_due() {
+        let orphan = |kind: &'static str, group: &'static str, name: &str| {
+            let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: name.to_owned() };
+            let orphan = due(key, "unknown");
+            Orphan { copy: Copy { uid: name.to_owned(), ..orphan.copy }, ..orphan }
         };
         let (control_plane, _) = context(own, false);
         let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = std::sync::Arc::clone(&asked);
         let local = test_api::api(move |uri, brought| {
-            if brought["preconditions"]["uid"] == "copy" {
-                seen.lock().unwrap().push(uri.path().to_owned());
+            if brought["preconditions"]["uid"].is_string() {
+                seen.lock().unwrap().push(format!("DELETE {}", uri.path()));
                 return json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" });
             }
-            json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": { "volumeClaimTemplates": [{}] },
-                "metadata": { "name": "a", "uid": "copy", "labels": { LABEL_PLACED_BY: "0a1b2c3d" } } })
+            seen.lock().unwrap().push(format!("GET {}", uri.path()));
+            let name = uri.path().rsplit('/').next().unwrap().to_owned();
+            let mounts = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }]);
+            let spec = match name.as_str() {
+                "templates" => json!({ "volumeClaimTemplates": [{ "metadata": { "name": "data" } }], "template": {} }),
+                "mounts" => json!({ "template": { "spec": { "volumes": mounts } } }),
+                "nightly" => json!({ "jobTemplate": { "spec": { "template": { "spec": { "volumes": mounts } } } } }),
+                _ => json!({ "template": { "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } } }),
+            };
+            json!({ "apiVersion": "apps/v1", "kind": "Any", "spec": spec,
+                "metadata": { "name": name, "namespace": "n", "uid": name, "labels": { LABEL_PLACED_BY: "0a1b2c3d" } } })
         });
         let context = Context { local, ..control_plane };
-        let orphans =
-            vec![orphan("", "PersistentVolumeClaim"), orphan("apps", "StatefulSet"), orphan("apps", "Deployment")];
-        let cleared = delete_orphaned_copies(&context, orphans).await.unwrap();
-        let kinds = |keys: &[CopyKey]| keys.iter().map(|key| key.kind).collect::<BTreeSet<_>>();
-        assert_eq!(kinds(&cleared.kept), ["PersistentVolumeClaim", "StatefulSet"].into());
-        assert_eq!(kinds(&cleared.deleted), ["Deployment"].into());
-        assert_eq!(*asked.lock().unwrap(), ["/apis/apps/v1/namespaces/n/deployments/a"]);
-    }
+        let all = || {
+            vec![
+                orphan("PersistentVolumeClaim", "", "claim"),
+                orphan("StatefulSet", "apps", "templates"),
+                orphan("Deployment", "apps", "mounts"),
+                orphan("CronJob", "batch", "nightly"),
+                orphan("Deployment", "apps", "plain"),
+            ]
+        };
+        let young = all().into_iter().map(|orphan| Orphan { is_due: false, ..orphan }).collect();
+        let cleared = clear_orphans(&context, young).await;
+        let names = |keys: &[CopyKey]| keys.iter().map(|key| key.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&cleared.kept), ["claim", "templates", "mounts", "nightly"]);
+        assert!(cleared.deleted.is_empty());
 
-    fn copy(uid: &str) -> Copy {
-        Copy { key: CopyKey::for_namespace("n"), uid: uid.to_owned(), schedule_uid: String::new() }
+        // What is known is not read again.
+        asked.lock().unwrap().clear();
+        let known = all().into_iter().map(|orphan| {
+            let holds_data = cleared.inspected.get(&orphan.copy.uid).copied();
+            Orphan { holds_data, ..orphan }
+        });
+        let cleared = clear_orphans(&context, known.collect()).await;
+        assert_eq!(names(&cleared.kept), ["claim", "templates", "mounts", "nightly"]);
+        assert_eq!(names(&cleared.deleted), ["plain"]);
+        let path = "/apis/apps/v1/namespaces/n/deployments/plain";
+        let requests: BTreeSet<String> = asked.lock().unwrap().iter().cloned().collect();
+        assert_eq!(requests, [format!("GET {path}"), format!("DELETE {path}")].into());
     }
 
     #[test]
     fn an_orphan_is_due_after_the_whole_grace_without_a_break() {
         let (grace, start) = (Duration::from_secs(600), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
         let mut orphans = Orphans::default();
-        assert!(orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(0)).is_empty());
-        assert!(orphans.take_due_orphans(vec![copy("a")], grace, at(599)).is_empty());
-        assert_eq!(
-            orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(600)),
-            [copy("a")],
-            "b had a Schedule in between"
-        );
-        assert_eq!(orphans.take_due_orphans(vec![copy("b")], grace, at(1200)), [copy("b")]);
+        let mut due_at = |seconds: u64, uids: &[&str]| -> Vec<String> {
+            let found = uids.iter().map(|uid| {
+                let copy =
+                    Copy { key: CopyKey::for_namespace("n"), uid: (*uid).to_owned(), schedule_uid: String::new() };
+                (copy, Surroundings::default())
+            });
+            let orphans = orphans.take_orphans(found.collect(), grace, start + Duration::from_secs(seconds));
+            orphans.into_iter().filter(|orphan| orphan.is_due).map(|orphan| orphan.copy.uid).collect()
+        };
+        assert!(due_at(0, &["a", "b"]).is_empty());
+        assert!(due_at(599, &["a"]).is_empty());
+        assert_eq!(due_at(600, &["a", "b"]), ["a"], "b had a Schedule in between");
+        assert_eq!(due_at(1200, &["b"]), ["b"]);
+    }
+
+    #[test]
+    fn what_was_found_out_of_an_orphan_is_kept_for_as_long_as_it_is_one() {
+        let found = || {
+            let copy = Copy { key: CopyKey::for_namespace("n"), uid: "a".to_owned(), schedule_uid: String::new() };
+            vec![(copy, Surroundings::default())]
+        };
+        let (grace, now) = (Duration::from_secs(600), Instant::now());
+        let mut orphans = Orphans::default();
+        orphans.take_orphans(found(), grace, now);
+        orphans.record_inspection(&[("a".to_owned(), true), ("gone".to_owned(), true)].into());
+        assert_eq!(orphans.take_orphans(found(), grace, now)[0].holds_data, Some(true));
+        orphans.take_orphans(Vec::new(), grace, now);
+        assert_eq!(orphans.take_orphans(found(), grace, now)[0].holds_data, None);
     }
 }

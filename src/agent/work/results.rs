@@ -11,13 +11,14 @@ use super::delete::is_listed;
 use super::entry::Entry;
 use super::explain;
 use super::index::Seen;
-use super::orphans::{self, Copy, Orphan};
+use super::orphans::{self, Copy};
 use super::pods;
 use super::problem::Problem;
 use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::worker::{Done, Worker, entry_of};
+use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::crd::condition::find_condition;
 use crate::api::crd::schedule::{applied, conditions};
 
@@ -48,40 +49,38 @@ impl Worker {
                     |copy: &Copy| !known.contains(copy.schedule_uid.as_str()) && !self.by_key.contains_key(&copy.key);
                 let orphans: Vec<Copy> = copies.into_iter().filter(has_none).collect();
                 self.observed.record_copies_without_schedule(orphans.len());
-                let due = self.orphans.take_due_orphans(orphans, self.orphan_grace, now);
                 let with_place = |copy: Copy| {
                     let place = self.copy_surroundings(&copy.key);
                     (copy, place)
                 };
-                let due: Vec<Orphan> = due.into_iter().map(with_place).collect();
-                if due.is_empty() {
+                let found = orphans.into_iter().map(with_place).collect();
+                let orphans = self.orphans.take_orphans(found, self.orphan_grace, now);
+                if orphans.is_empty() {
                     self.report_kept_data(&[]);
                 } else {
                     let context = self.context.clone();
-                    self.operations.spawn(async move {
-                        Done::OrphansDeleted(orphans::delete_orphaned_copies(&context, due).await)
-                    });
+                    self.operations
+                        .spawn(async move { Done::OrphansCleared(orphans::clear_orphans(&context, orphans).await) });
                 }
             }
             Done::Listed(Err(error)) => tracing::debug!(%error, "listing copies failed"),
-            Done::OrphansDeleted(Ok(cleared)) => {
+            Done::OrphansCleared(cleared) => {
+                self.orphans.record_inspection(&cleared.inspected);
                 if !cleared.deleted.is_empty() {
                     self.list_soon(now);
                 }
                 for copy in cleared.deleted {
                     tracing::warn!(%copy, "a copy without a Schedule was deleted");
                 }
+                if let Some(error) = cleared.uncertain {
+                    tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \
+                                            control plane is uncertain");
+                }
                 let hold = cleared.hold.map(|hold| hold.to_string()).unwrap_or_default();
-                if self.logged.record_if_changed("hold", &hold) && cleared.hold.is_some() {
+                if self.logged.record_if_changed("hold", &hold) && !hold.is_empty() {
                     tracing::warn!(hold, "copies without a Schedule are kept, because deletions are held");
                 }
-                if cleared.hold.is_none() {
-                    self.report_kept_data(&cleared.kept);
-                }
-            }
-            Done::OrphansDeleted(Err(error)) => {
-                tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \
-                                        control plane is uncertain");
+                self.report_kept_data(&cleared.kept);
             }
             Done::Looked(result) => self.on_looked(result),
             Done::Answered { text, result } => self.on_answered(text, result),
@@ -165,12 +164,13 @@ impl Worker {
         let mut names: Vec<String> = kept.iter().map(ToString::to_string).collect();
         names.sort();
         if self.logged.record_if_changed("data without a Schedule", &names.join(", ")) {
-            for copy in names {
-                tracing::warn!(%copy, "a copy without a Schedule is kept, because it holds data");
+            for copy in &names {
+                tracing::warn!(copy, "a copy without a Schedule is kept, because it holds data");
             }
         }
         let help = "Copies that hold data, have no Schedule, and are kept.";
         self.metrics.set_gauge("fleet_agent_data_without_schedule", help, &[], kept.len() as f64);
+        self.observed.record_data_without_schedule(DataWithoutSchedule::from_names(&names));
     }
 
     /// Has all that waits for a namespace tried again.

@@ -45,7 +45,7 @@ pub(super) enum Done {
     Applied { name: String, task: Task, took: Duration, result: Result<Applied, Problem> },
     Removed { name: String, uid: String, result: Result<Removed, Problem> },
     Listed(Result<Vec<Copy>, CallError>),
-    OrphansDeleted(anyhow::Result<orphans::Cleared>),
+    OrphansCleared(orphans::Cleared),
     Looked(Result<Look, CallError>),
     Answered { text: String, result: Result<(), CallError> },
     Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },

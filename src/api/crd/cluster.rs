@@ -157,6 +157,37 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(range(min = 0, max = MOST_COPIES_WITHOUT_SCHEDULE))]
     pub copies_without_schedule: Option<i32>,
+    /// Those of them that hold data. The agent keeps them until somebody decides.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    pub data_without_schedule: Option<DataWithoutSchedule>,
+}
+
+/// Copies that hold data and have no Schedule: PersistentVolumeClaims, and workloads that mount one or have templates of them.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct DataWithoutSchedule {
+    /// Number of all.
+    #[schemars(range(min = 0, max = MOST_COPIES_WITHOUT_SCHEDULE))]
+    pub count: i32,
+    /// The first of them, such as `PersistentVolumeClaim shop/data`, in the order of these texts.
+    #[serde(default)]
+    #[schemars(length(max = MOST_DATA_NAMED), inner(length(max = LONGEST_DATA_NAME)))]
+    pub first: Vec<String>,
+}
+
+/// Most copies that hold data which a Cluster names.
+pub const MOST_DATA_NAMED: usize = 20;
+
+/// Longest of these names, in characters: a kind, a namespace and a name.
+pub const LONGEST_DATA_NAME: usize = 400;
+
+impl DataWithoutSchedule {
+    /// Returns what is reported of the copies with these names, which are sorted.
+    pub fn from_names(names: &[String]) -> Self {
+        let count = i32::try_from(names.len()).unwrap_or(i32::MAX).min(MOST_COPIES_WITHOUT_SCHEDULE);
+        let first = names.iter().take(MOST_DATA_NAMED).map(|name| name.chars().take(LONGEST_DATA_NAME).collect());
+        Self { count, first: first.collect() }
+    }
 }
 
 /// Largest number of copies without a Schedule that is reported.

@@ -84,6 +84,14 @@ pub struct ScheduleGroupStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub target_clusters: Vec<String>,
+    /// Clusters that the decision names while the policy is suspended: nothing is placed there before it is resumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub proposed_clusters: Vec<String>,
+    /// Domains of a group that is spread, in the order of their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub domains: Vec<DomainRow>,
     /// What the members request in sum, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
@@ -136,6 +144,25 @@ pub struct ClusterRow {
     /// The cluster is not Ready: this is what it last said.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
+}
+
+/// What one domain has of a group that is spread.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct DomainRow {
+    /// Value of the topology label.
+    #[schemars(length(max = 63))]
+    pub value: String,
+    /// Cluster of the domain that the group is in; absent where it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub cluster: String,
+    /// Pods of all its divided objects together that it is to run; absent where all of the group is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i64>,
+    /// `Placed`, or why it has no cluster: `NoFit` or `NoCandidates`.
+    #[schemars(length(max = 32))]
+    pub reason: String,
 }
 
 /// How a decision came about.

@@ -12,7 +12,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-use crate::api::crd::cluster::{NodeLabels, Taint};
+use crate::api::crd::cluster::{DataWithoutSchedule, MOST_DATA_NAMED, NodeLabels, Taint};
 use crate::api::crd::schedule::PodCounts;
 
 /// Most entries that are kept of a map, one more than any reader takes, so that it sees that there are more.
@@ -162,6 +162,23 @@ impl Shape for NodeLabels {
                 }
             }
         }
+        Ok(Some(found))
+    }
+}
+
+impl Shape for DataWithoutSchedule {
+    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found = Self::default();
+        while let Some(key) = entries.next_key::<String>()? {
+            match key.as_str() {
+                "count" => found.count = entries.next_value::<Maybe<i32>>()?.0.unwrap_or_default(),
+                "first" => found.first = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
+                _ => {
+                    entries.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        found.first.truncate(MOST_DATA_NAMED);
         Ok(Some(found))
     }
 }

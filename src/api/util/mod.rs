@@ -4,4 +4,5 @@ pub mod digest;
 pub mod file;
 pub mod file_fault;
 pub mod new_file;
+pub mod size;
 pub mod text;

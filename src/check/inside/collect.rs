@@ -13,6 +13,7 @@ use serde::de::IgnoredAny;
 
 use super::own_api::{self, Definition};
 use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
+use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::crd::cluster::conditions::READY;
 use crate::api::crd::group::conditions::SCHEDULED;
 use crate::api::deletion_hold::DeletionHold;
@@ -187,6 +188,8 @@ struct Reported {
     observed: ReportedFacts,
     #[serde(default, deserialize_with = "field::field")]
     copies_without_schedule: Option<i32>,
+    #[serde(default, deserialize_with = "field::field")]
+    data_without_schedule: Option<DataWithoutSchedule>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -209,6 +212,7 @@ fn member_from_cluster(cluster: Registered) -> Member {
         kubernetes_version: cluster.spec.kubernetesversion,
         agent_version: cluster.status.observed.agent_version,
         copies_without_schedule: cluster.status.copies_without_schedule,
+        data_without_schedule: cluster.status.data_without_schedule.unwrap_or_default(),
     }
 }
 

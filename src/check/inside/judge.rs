@@ -1,6 +1,6 @@
 //! The health checks: pure judgements over what was read of a control plane.
 
-use super::{HOSTING, HealthFacts, OWN_API, own_api};
+use super::{HOSTING, HealthFacts, Member, OWN_API, own_api};
 use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
@@ -105,12 +105,13 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
         let named = first_of(loss.clusters.iter().cloned(), NAMED, ", ");
         return CheckResult::new_failure(
             format!(
-                "nothing moves since {}: {} of {} workload clusters were lost at once: {named}",
+                "no move has begun since {}: {} of {} workload clusters were lost at once: {named}",
                 loss.since,
                 loss.clusters.len(),
                 members.len()
             ),
-            "find out why their agents do not reach the control plane; the scheduler goes on when most are back, or deleted",
+            "find out why their agents do not reach the control plane; moves begin again when fewer than three \
+             clusters are lost, or no more than are Ready",
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -138,8 +139,8 @@ fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
     let held = first_of(causes.iter().map(text), NAMED, "; ");
     let named = first_of(first.first.iter().cloned(), NAMED, ", ");
     Some(CheckResult::new_failure(
-        format!("removals are held back, for they are many: {held}; first: {named}"),
-        Remedy::new("take the edit back, or let it go on with ")
+        format!("the scheduler holds back removals, because they are many: {held}; first: {named}"),
+        Remedy::new("undo the edit, or allow the removals with ")
             .command(Command::at_place(Place::Context("CONTROL_PLANE"), Action::ContinueRemovals((*cause).clone()))),
     ))
 }
@@ -156,23 +157,45 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         0 => String::new(),
         _ => format!("; not counted in {}", first_of(uncounted.into_iter().cloned(), NAMED, ", ")),
     };
+    let data = describe_data(&inside.members);
     let release = Command::at_place(Place::Any, Action::Release("NAME".to_owned()));
     match (&inside.hold, total) {
         (None, 0) => CheckResult::Passed(format!("none{unknown}")),
         (None, _) => CheckResult::new_failure(
-            format!("{total}, not held: {named}{unknown}"),
-            "agents delete them ten minutes after they have seen them, but keep what holds data; put back the sources of those \
-             that you need",
+            format!("{total}, not held: {named}{unknown}{data}"),
+            "agents delete these copies ten minutes after they have seen them, except those with data; to keep a copy, \
+             apply its source again so that it is placed there; delete data that nobody needs in the workload cluster",
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),
             Remedy::new("end the hold with ").command(release),
         ),
         (Some(hold), _) => CheckResult::new_failure(
-            format!("{total}, {hold}: {named}{unknown}"),
-            Remedy::new("put back the sources of those that you need, then let agents delete them with ")
+            format!("{total}, {hold}: {named}{unknown}{data}"),
+            Remedy::new("apply again the sources of the copies that you need, then let agents delete the others with ")
                 .command(release),
         ),
+    }
+}
+
+/// Returns which copies without a Schedule hold data, as an addition to their number.
+fn describe_data(members: &[Member]) -> String {
+    let of_member = |member: &Member| {
+        let (name, data) = (member.name.clone(), &member.data_without_schedule);
+        let named: Vec<String> = data.first.iter().map(|object| format!("{object} in {name}")).collect();
+        let count = usize::try_from(data.count).unwrap_or(0).max(named.len());
+        (count, named)
+    };
+    let (counts, named): (Vec<usize>, Vec<Vec<String>>) = members.iter().map(of_member).unzip();
+    let (count, named): (usize, Vec<String>) = (counts.iter().sum(), named.concat());
+    match count {
+        0 => String::new(),
+        1 => format!("; 1 holds data: {}", named.concat()),
+        _ => {
+            let shown = named.len().min(NAMED);
+            let more = if count > shown { format!(" and {} more", count - shown) } else { String::new() };
+            format!("; {count} hold data: {}{more}", named[..shown].join(", "))
+        }
     }
 }
 
@@ -214,6 +237,7 @@ pub(super) mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
+    use crate::api::crd::cluster::DataWithoutSchedule;
     use crate::api::deletion_hold::DeletionHold;
     use crate::api::labels::ANNOTATION_HOLD_DELETIONS;
     use crate::check::inside::{
@@ -269,6 +293,7 @@ pub(super) mod tests {
                 kubernetes_version: "1.29".to_owned(),
                 agent_version: "v0.6.1".to_owned(),
                 copies_without_schedule: Some(0),
+                data_without_schedule: DataWithoutSchedule::default(),
             }],
             policies: 1,
             groups: Groups::default(),
@@ -331,6 +356,8 @@ pub(super) mod tests {
                 "copies",
                 inside(&|inside| {
                     inside.members[0].copies_without_schedule = Some(12);
+                    inside.members[0].data_without_schedule =
+                        DataWithoutSchedule::from_names(&["PersistentVolumeClaim shop/data".to_owned()]);
                     inside.hold = hold("2027-03-12T10:15:00Z");
                 }),
             ),

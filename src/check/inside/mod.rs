@@ -6,6 +6,7 @@ mod own_api;
 
 use std::collections::BTreeMap;
 
+use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::deletion_hold::DeletionHold;
 use crate::api::mass_loss::MassLossRecord;
 use crate::api::removals::RemovalRecord;
@@ -75,6 +76,8 @@ pub struct Member {
     pub agent_version: String,
     /// Copies there that have no Schedule, if its agent counts them.
     pub copies_without_schedule: Option<i32>,
+    /// Those of them that hold data.
+    pub data_without_schedule: DataWithoutSchedule,
 }
 
 /// ScheduleGroups, and those without a place.

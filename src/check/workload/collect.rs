@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, WantedAgent, WorkloadFacts};
+use super::{AgentFacts, EarlierCopies, InitFacts, MemberFacts, TokenFacts, WantedAgent, WorkloadFacts};
 use crate::api::Cluster;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::lenient::Lenient;
@@ -91,12 +91,13 @@ impl WorkloadFacts {
         // One such node is evidence enough.
         let nodes: Api<Node> = Api::all(client.clone());
         let some = ListParams::default().limit(100);
-        let (references, webhooks, clock) = (
+        let (references, webhooks, clock, copies) = (
             ReferenceFacts::from_cluster(client, &wanted.namespace, &wanted.references),
             SidecarFacts::list_injectors(client),
             clock::read_clock_ahead(client),
+            EarlierCopies::list_copies(client),
         );
-        let around = async { tokio::join!(references, webhooks, clock) };
+        let around = async { tokio::join!(references, webhooks, clock, copies) };
         let (
             groups,
             nodes,
@@ -108,7 +109,7 @@ impl WorkloadFacts {
             allowance,
             readers,
             forbidden,
-            (references, webhooks, clock_ahead),
+            (references, webhooks, clock_ahead, copies),
         ) = tokio::join!(
             client.list_api_groups(),
             nodes.list_metadata(&some),
@@ -130,7 +131,7 @@ impl WorkloadFacts {
         );
         let found = namespace.as_ref().ok().and_then(Option::as_ref);
         facts.sidecars = SidecarFacts::new(&wanted.namespace, found, &webhooks);
-        (facts.references, facts.clock_ahead) = (references, clock_ahead);
+        (facts.references, facts.clock_ahead, facts.earlier_copies) = (references, clock_ahead, copies);
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
         facts.autopilot_evidence =
             autopilot::find_autopilot_evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
@@ -197,6 +198,7 @@ pub fn workload_rights() -> Vec<Right> {
         SecretReaders::secret_reader_rights(),
         ReferenceFacts::reference_rights(),
         SidecarFacts::sidecar_rights(),
+        EarlierCopies::copy_rights(),
     ]
     .concat()
 }

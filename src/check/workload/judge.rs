@@ -9,7 +9,7 @@ use crate::check::quota::{Place as QuotaPlace, Taken};
 use crate::check::{Check, CheckResult, access, autopilot, clock};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
-pub const CHECKS: [Check<WorkloadFacts>; 16] = [
+pub const CHECKS: [Check<WorkloadFacts>; 17] = [
     Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.evaluate_version(&facts.git_version)
     }),
@@ -40,6 +40,9 @@ pub const CHECKS: [Check<WorkloadFacts>; 16] = [
         check_version_skew,
     ),
     Check::new_required("existing-agent", "existing agent", "cluster", &[], existing_agent),
+    Check::new_advisory("earlier-copies", "copies of an earlier agent", "cluster", &[], |facts| {
+        facts.earlier_copies.evaluate_copies(!facts.agents.is_empty())
+    }),
     Check::new_required(
         "registered-elsewhere",
         "control plane of the existing agent",
@@ -125,7 +128,7 @@ fn copy_again(facts: &WorkloadFacts) -> Remedy {
         .and(copy_command(facts))
         .text("\n")
         .and(short_way(facts))
-        .text(" in place of the second command")
+        .text(" instead of the second command")
 }
 
 fn check_agent_namespace(facts: &WorkloadFacts) -> CheckResult {
@@ -343,6 +346,7 @@ pub(super) mod tests {
     use crate::check::secret_readers::SecretReader;
     use crate::check::sidecars::tests::injected;
     use crate::check::support::Support;
+    use crate::check::workload::EarlierCopies;
     use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
     use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
     use crate::k8s::connect::init_kubeconfig::Init;
@@ -408,6 +412,11 @@ pub(super) mod tests {
         only_failure(&CHECKS, facts)
     }
 
+    /// What an agent of before left.
+    fn left_behind() -> EarlierCopies {
+        EarlierCopies { claims: vec!["shop/data".to_owned()], workloads: 3, are_more: false }
+    }
+
     pub(in crate::check) fn examples() -> Vec<Judged> {
         let changed = |change: &dyn Fn(&mut WorkloadFacts)| {
             let mut facts = fit();
@@ -428,7 +437,7 @@ pub(super) mod tests {
         let agent = |name: &str| vec![agent(name, "fleet", None)];
         let missing = |name: &str| BTreeMap::from([(name.to_owned(), Reference::Missing)]);
         let member = |id: &str| vec![MemberFacts { name: "m".to_owned(), id: id.to_owned() }];
-        [
+        vec![
             ("kubernetes-version", changed(&|facts| facts.git_version = "v1.31.4".to_owned())),
             ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
             ("clock", changed(&|facts| facts.clock_ahead = Some(-7200))),
@@ -443,6 +452,7 @@ pub(super) mod tests {
             ("init-token", changed(&|facts| facts.init = usable("v0.7.1", TokenFacts::Refused))),
             ("skew", changed(&|facts| facts.init = usable("v1.1.0", TokenFacts::Accepted))),
             ("existing-agent", changed(&|facts| facts.agents = agent("other"))),
+            ("earlier-copies", changed(&|facts| facts.earlier_copies = left_behind())),
             (
                 "registered-elsewhere",
                 changed(&|facts| {
@@ -452,8 +462,9 @@ pub(super) mod tests {
             ),
             ("cluster-name", changed(&|facts| facts.members = Some(member("other-id")))),
         ]
+        .into_iter()
         .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
-        .into()
+        .collect()
     }
 
     #[test]

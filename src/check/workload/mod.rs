@@ -1,6 +1,7 @@
 //! Facts about a workload cluster and its control plane, collected by reads only, and the preflight checks over them.
 
 mod collect;
+mod earlier_copies;
 mod judge;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::check::support::Support;
 use crate::k8s::connect::init_kubeconfig::Init;
 
 pub use collect::workload_rights;
+pub use earlier_copies::EarlierCopies;
 pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
@@ -129,6 +131,8 @@ pub struct WorkloadFacts {
     pub readers: SecretReaders,
     /// What there is of the objects that the pods name.
     pub references: ReferenceFacts,
+    /// Copies that an earlier registration left.
+    pub earlier_copies: EarlierCopies,
     /// What adds containers to pods of the namespace.
     pub sidecars: SidecarFacts,
     /// The API server's clock less the local one, in seconds; `None` when it told no time.

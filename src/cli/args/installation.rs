@@ -63,9 +63,9 @@ pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError 
         format!("{kind} {name} in namespace {namespace} was applied by {managers}, so fleetctl has no record of it"),
     )
     .hint(
-        Remedy::new("change its manifests at their source: ")
+        Remedy::new("change the manifests at their source; to print them: ")
             .command(Command::at_run_place(Action::Template(subject.clone())))
-            .text(", with the version and values that you want, prints them"),
+            .text(", with the version and values that you want"),
     )
     .hint(
         Remedy::new("to manage it with fleetctl from now on: ")

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -12,15 +13,20 @@ use serde::de::DeserializeOwned;
 use crate::api::Cluster;
 use crate::api::crd::cluster::conditions::READY;
 use crate::api::crd::condition::find_condition;
+use crate::api::first_of::first_of;
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
+use crate::api::util::text::visible_lines;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::parse_duration;
+use crate::cli::commands::simulate::live::read_live_state;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
+use crate::placement::decide::Outcome;
+use crate::placement::simulate::{Asked, Placement, simulate};
 
 /// Delete a registration that cannot be removed by its agent
 #[derive(Debug, Subcommand)]
@@ -67,7 +73,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
         ui.write_stdout(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
         return Ok(Exit::Ok);
     };
-    confirm_cluster_deletion(ui, &cluster, args.yes)?;
+    let left = describe_what_is_left(ui, global, name.as_str()).await;
+    confirm_cluster_deletion(ui, &cluster, &left, args.yes)?;
     // With what was looked at, and not with a cluster that has taken the name since.
     let same = DeleteParams::background()
         .preconditions(kube::api::Preconditions { uid: cluster.uid(), resource_version: None });
@@ -120,7 +127,56 @@ async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>
     }
 }
 
-fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
+/// Returns what becomes of what is placed in a cluster once it is deleted, by a simulation without it.
+async fn describe_what_is_left(ui: &Ui, global: &Global, name: &str) -> String {
+    let mut before = match read_live_state(ui, global).await {
+        Ok(state) => state,
+        Err(error) => return format!("It is unknown what happens to its workloads: {}.", error.headline),
+    };
+    before.strip_at(Timestamp::now().as_second());
+    let mut after = before.clone();
+    after.remove_cluster(name);
+    after.set_missing_ages();
+    let outcome = simulate(&before, &after, &Asked { clusters: [name.to_owned()].into(), ..Asked::default() });
+    format_what_is_left(name, &outcome.placements)
+}
+
+/// Returns the sentences about placements of which a copy is in a cluster now.
+fn format_what_is_left(name: &str, placements: &[Placement]) -> String {
+    let there: Vec<&Placement> = placements.iter().filter(|placement| placement.before.contains(name)).collect();
+    if there.is_empty() {
+        return "Nothing is placed there.".to_owned();
+    }
+    let named = |found: Vec<&&Placement>| {
+        let titles = found.iter().map(|placement| match placement.objects.first() {
+            Some(first) if placement.objects.len() == 1 => first.clone(),
+            Some(first) => format!("{first} and {} more", placement.objects.len() - 1),
+            None => placement.name.clone(),
+        });
+        format!("{} ({})", found.len(), first_of(titles, 3, "; "))
+    };
+    let holds_data = |placement: &&&Placement| placement.reason == Outcome::HasVolumes.code();
+    let kept: Vec<_> = there.iter().filter(holds_data).collect();
+    let elsewhere: Vec<_> = there.iter().filter(|one| !holds_data(one) && one.placed).collect();
+    let waiting: Vec<_> = there.iter().filter(|one| !holds_data(one) && !one.placed).collect();
+    let mut lines = Vec::new();
+    if !elsewhere.is_empty() {
+        lines.push(format!("Groups that have a place in other clusters: {}.", named(elsewhere)));
+    }
+    if !waiting.is_empty() {
+        lines.push(format!("Groups that have no place in other clusters, and wait for one: {}.", named(waiting)));
+    }
+    if !kept.is_empty() {
+        lines.push(format!(
+            "Groups whose data is in this cluster; they do not start elsewhere until a cluster is registered as \
+             {name} again: {}.",
+            named(kept)
+        ));
+    }
+    lines.join("\n")
+}
+
+fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, left: &str, yes: bool) -> Result<(), CliError> {
     let name = cluster.name_any();
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find_condition(conditions, READY).is_some_and(crate::api::Condition::is_true) {
@@ -129,11 +185,12 @@ fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(),
             ui.program
         ));
     }
+    ui.write_stderr(&format!(
+        "The control plane deletes its registration of {name} and no longer manages the workloads it placed there, which run on.\n{}",
+        visible_lines(left)
+    ));
     if yes {
         return Ok(());
     }
-    ui.write_stderr(&format!(
-        "The control plane deletes its registration of {name} and no longer manages the workloads it placed there."
-    ));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
 }

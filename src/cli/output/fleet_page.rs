@@ -47,7 +47,7 @@ fn escape_name(text: &str) -> String {
 
 /// Formats a fleet as a page; `has_then` shows what becomes of it beside what is.
 pub(crate) fn format_fleet_page(fleet: &Simulation, has_then: bool) -> String {
-    let title = if has_then { "Fleet: now and then" } else { "Fleet" };
+    let title = if has_then { "Fleet: before and after" } else { "Fleet" };
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\

@@ -105,6 +105,7 @@ fn format_action(action: &Action) -> String {
         Action::Versions => "versions".to_owned(),
         Action::Why(object) => format!("why {}", foreign_word(object)),
         Action::ContinueRemovals(cause) => format!("rebalance --continue {}", foreign_word(cause)),
+        Action::CommitRestore(name) => format!("restore {} --commit", foreign_word(name)),
         Action::Release(name) => format!("restore {} --release", foreign_word(name)),
     }
 }

@@ -36,7 +36,7 @@ pub(in crate::control_plane) async fn read_existing_keys(
 }
 
 /// The files of the key set that a Secret holds under their own names.
-fn files_of(secret: &Secret) -> Files {
+pub(in crate::control_plane) fn files_of(secret: &Secret) -> Files {
     secrets::collect_key_set(|entry| Some(secret.data.as_ref()?.get(entry.file)?.0.as_slice()))
 }
 

@@ -139,7 +139,10 @@ async fn a_kubeconfig_that_is_refused_is_named_by_the_secret_that_it_lies_in() {
     let refused = find_keys::admin_kubeconfig(&cluster_of("kind: Config\n"), "fleet", "demo").await.unwrap_err();
     let told = refused.to_string();
     assert!(told.starts_with("Secret fleet/mine is not used: "), "{told}");
-    assert!(told.ends_with("; control plane demo runs with the keys in it, which no install writes"), "{told}");
+    assert!(
+        told.ends_with("; control plane demo uses the keys in this Secret, and an install never writes it"),
+        "{told}"
+    );
     let home = tempfile::tempdir().unwrap();
     let home = Home::from_path(home.path());
     let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());

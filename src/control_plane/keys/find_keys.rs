@@ -143,7 +143,7 @@ pub async fn admin_kubeconfig(
         let remedy = if entry.is_installed {
             format!("an install of control plane {name} writes it again")
         } else {
-            format!("control plane {name} runs with the keys in it, which no install writes")
+            format!("control plane {name} uses the keys in this Secret, and an install never writes it")
         };
         AdminKubeconfigError::Refused { secret: entry.secret, remedy, source }
     })
@@ -175,8 +175,8 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Local
     }
 }
 
-/// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it,
-/// unless what is left in the cluster shows that those are of another. That of a new one is empty.
+/// Finds the key set of a control plane: in the Secrets of its namespace, else in the backup of one that is lost, else in the
+/// folder where `template` keeps it, unless what is left in the cluster shows that those are of another. That of a new one is empty.
 ///
 /// # Errors
 /// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
@@ -200,6 +200,9 @@ pub async fn find_key_set(
     if pki::Authorities::any_in(&found) {
         pki::Authorities::from_map(&found)?;
         return Ok(found);
+    }
+    if let Some(origin) = &plan.origin {
+        return Ok(origin.keys.clone());
     }
     let folder = home.keys_folder(&plan.name);
     let in_cluster = local_files::find_ca_certificate(&found);

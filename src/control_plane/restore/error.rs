@@ -33,19 +33,28 @@ pub enum RestoreError {
     /// The backup was made with other keys than the control plane has.
     #[error("the backup needs other keys than the control plane has: {}", .0.join(", "))]
     KeysMissing(Vec<String>),
+    /// The backup was made without keys, and a control plane that is lost has none.
+    #[error("the backup has no keys: it was made with `--no-keys`")]
+    WithoutKeys,
+    /// The backup does not say how the control plane was installed, or says what this program cannot install.
+    #[error("{0}")]
+    NotInstallable(String),
+    /// There is something in the place of the control plane that is lost.
+    #[error("{0}")]
+    AlreadyInstalled(String),
     /// The API server of the control plane is older than that of the backup.
-    #[error("the backup is of API server {archive}, and the control plane runs {present}")]
+    #[error("the backup was made with API server {archive}, but the control plane runs {present}")]
     OlderApiServer {
         /// Minor in the backup.
         archive: String,
         /// Minor that runs.
         present: String,
     },
-    /// The hosting cluster does not take the pod of a rehearsal.
-    #[error("the hosting cluster does not take the pod of the rehearsal: {0}")]
+    /// The hosting cluster rejects the rehearsal pod.
+    #[error("the hosting cluster rejects the rehearsal pod: {0}")]
     NotPossible(String),
     /// A volume has no room for a second store.
-    #[error("{claim} has {capacity} bytes, and two stores need {needed}")]
+    #[error("{claim} has {capacity} bytes, but two stores need {needed}")]
     NoSpace {
         /// The claim.
         claim: String,
@@ -66,7 +75,7 @@ pub enum RestoreError {
     #[error("the control plane is applied by {}", .0.join(", "))]
     AppliedByOthers(Vec<String>),
     /// Agents that do not know how to hold deletions.
-    #[error("agents do not know how to hold deletions: {}", .0.join(", "))]
+    #[error("these agents do not support holding deletions: {}", .0.join(", "))]
     AgentsBehind(Vec<String>),
     /// Another operation is open, or the same with another archive.
     #[error("an operation is open: {0}")]
@@ -78,10 +87,14 @@ pub enum RestoreError {
     #[error("no restore of this control plane is open")]
     NothingOpen,
     /// There is no restore that keeps former stores.
-    #[error("no restore of this control plane keeps former stores")]
+    #[error("no restore of this control plane keeps former etcd data")]
     NothingToCommit,
     /// The stage cannot be undone.
-    #[error("the restore is in stage {}: the former stores are behind what the API server has served since", .0.name())]
+    #[error(
+        "the restore is in stage {}: the API server has served the restored data since, so the former etcd data is out \
+         of date",
+        .0.name()
+    )]
     PastRollback(RestoreStage),
     /// The control plane is not one that can be restored.
     #[error("{0}")]
@@ -95,7 +108,7 @@ pub enum RestoreError {
         why: String,
     },
     /// The snapshot did not get into a pod.
-    #[error("the snapshot did not get into pod {pod}")]
+    #[error("the snapshot could not be sent to pod {pod}")]
     Send {
         /// The pod.
         pod: String,
@@ -104,7 +117,7 @@ pub enum RestoreError {
         source: io::Error,
     },
     /// The API of the control plane cannot be reached through a port-forward.
-    #[error("the API of the control plane is not reached: {0}")]
+    #[error("the API of the control plane cannot be reached: {0}")]
     NoAccess(String),
     /// The time has passed.
     #[error("timed out waiting for the condition: {0}")]
@@ -129,7 +142,9 @@ impl RestoreError {
             Self::Archive(error) => error.reason(),
             Self::Keys(_) => "BadKeys",
             Self::Forbidden(_) => "PreflightRefused",
-            Self::KeysMissing(_) => "KeysMissing",
+            Self::KeysMissing(_) | Self::WithoutKeys => "KeysMissing",
+            Self::NotInstallable(_) => "BackupNotInstallable",
+            Self::AlreadyInstalled(_) => "AlreadyInstalled",
             Self::OlderApiServer { .. } => "OlderApiServer",
             Self::NoSpace { .. } | Self::VolumeFull { .. } => "NoSpaceToRestore",
             Self::NotPossible(_) => "RehearsalNotPossible",

@@ -121,7 +121,7 @@ impl RestoreTarget<'_> {
         loop {
             let left = pods.list(&ListParams::default().labels(&selector)).await?;
             let Some(pod) = left.items.first() else { return Ok(()) };
-            self.wait_a_moment(&format!("pod {} is not gone", pod.name_any())).await?;
+            self.wait_a_moment(&format!("pod {} still exists", pod.name_any())).await?;
         }
     }
 }

@@ -9,17 +9,22 @@
 //! open     controllers run again, and everybody is led to the API server
 //! ```
 //!
+//! A control plane that is lost is installed again from its backup before that (rebuild.rs): it has the same keys, and its
+//! record says which backup it waits for.
+//!
 //! A rehearsal (rehearse.rs, rehearsal_pod.rs) starts a backup beside the control plane, and changes nothing of it.
 //!
 //! The stage is written into the record's Secret before it begins, and each can be repeated. So the same command goes on
 //! after an interruption, wherever that was.
 
+mod archive_parts;
 mod check;
 mod error;
 mod fence;
 mod hold;
 mod pod_parts;
 mod pods;
+mod rebuild;
 mod rehearsal_pod;
 mod rehearse;
 mod send;
@@ -39,12 +44,15 @@ pub use self::check::{RestoreEffects, precheck_restore, restore_rights};
 pub use self::error::RestoreError;
 pub use self::hold::{read_deletion_hold, release_hold};
 use self::pods::{StoreWork, run_store_pods};
+pub use self::rebuild::{LostPlane, RebuildStage};
 pub use self::rehearse::rehearsal_rights;
 use self::site::StoreSite;
 pub use self::stage::{RestoreFacts, RestoreStage};
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::util::text::visible_cell;
 use crate::apply::Engine;
 use crate::backup::{Opening, Verified};
+use crate::check::installed::FormerStores;
 use crate::control_plane::plan::OWNER_KIND;
 use crate::install::progress::Progress;
 use crate::inventory::release::random_id;
@@ -95,6 +103,18 @@ impl std::fmt::Debug for RestoreTarget<'_> {
     }
 }
 
+/// Finds the former stores that a complete restore has left, by the last operation on a control plane.
+pub fn find_former_stores(operation: &Operation) -> Option<FormerStores> {
+    let is_complete = operation.command == COMMAND && !operation.open;
+    let bytes = || RestoreFacts::of_operation(operation).ok()?.former_bytes;
+    is_complete.then(|| FormerStores { since: visible_cell(&operation.started).into_owned(), bytes: bytes() })
+}
+
+/// Returns whether an operation is a restore of this archive.
+fn is_restore_of(operation: &Operation, sha256: &str) -> bool {
+    operation.command == COMMAND && RestoreFacts::of_operation(operation).is_ok_and(|facts| facts.archive == sha256)
+}
+
 impl RestoreTarget<'_> {
     fn owner(&self) -> Owner {
         Owner::new(OWNER_KIND, self.name.as_str(), self.namespace.as_str())
@@ -134,7 +154,7 @@ impl RestoreTarget<'_> {
     /// [`RestoreError`]. The same call goes on where it stopped.
     pub async fn restore_archive(&self, source: &ArchiveSource, forget: &[String]) -> Result<(), RestoreError> {
         let mut operation = self.open_restore(source, forget).await?;
-        let facts = RestoreFacts::of_operation(&operation)?;
+        let mut facts = RestoreFacts::of_operation(&operation)?;
         let first = RestoreFacts::find_stage(&operation)?;
         let run = self.begin_operation(&operation).await?;
         for stage in RestoreStage::ALL.into_iter().filter(|stage| *stage >= first) {
@@ -144,7 +164,10 @@ impl RestoreTarget<'_> {
             match stage {
                 RestoreStage::Fence => self.fence_api().await?,
                 RestoreStage::Prepare => self.prepare_stores(source, &facts, &operation.run).await?,
-                RestoreStage::Swap => self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?,
+                RestoreStage::Swap => {
+                    facts.former_bytes = self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?;
+                    operation.facts = facts.to_value();
+                }
                 RestoreStage::Start => self.start_api(&facts).await?,
                 RestoreStage::Open => self.open_api(&facts).await?,
             }
@@ -156,9 +179,11 @@ impl RestoreTarget<'_> {
     /// The restore of this archive that is open, else a new one.
     async fn open_restore(&self, source: &ArchiveSource, forget: &[String]) -> Result<Operation, RestoreError> {
         if let Some(open) = self.find_operation().await?.filter(|operation| operation.open) {
-            let is_same = open.command == COMMAND
-                && RestoreFacts::of_operation(&open).is_ok_and(|facts| facts.archive == source.verified.sha256);
-            if is_same { Ok(open) } else { Err(RestoreError::OperationOpen(Box::new(open))) }
+            if is_restore_of(&open, &source.verified.sha256) {
+                Ok(open)
+            } else {
+                Err(RestoreError::OperationOpen(Box::new(open)))
+            }
         } else {
             let facts = RestoreFacts::collect(self, source, forget).await?;
             Ok(Operation::new(COMMAND, random_id(), RestoreStage::Fence.name(), facts.to_value()))
@@ -182,7 +207,7 @@ impl RestoreTarget<'_> {
         if has_stores {
             stage::ROLLBACK.clone_into(&mut operation.stage);
             run.write_operation(&operation).await?;
-            self.progress.begin_step("Putting the former stores back");
+            self.progress.begin_step("Putting the former etcd data back");
             self.stop_etcd().await?;
             self.run_on_stores(&facts, &StoreWork::Rollback, &operation.run).await?;
         }
@@ -206,7 +231,7 @@ impl RestoreTarget<'_> {
         let operation = found.filter(|one| one.command == COMMAND).ok_or(RestoreError::NothingToCommit)?;
         let facts = RestoreFacts::of_operation(&operation)?;
         let run = self.begin_operation(&operation).await?;
-        self.progress.begin_step("Deleting the former stores");
+        self.progress.begin_step("Deleting the former etcd data");
         self.run_on_stores(&facts, &StoreWork::Commit, &operation.run).await?;
         Ok(run.end_operation(None).await?)
     }
@@ -220,10 +245,15 @@ impl RestoreTarget<'_> {
         self.stop_etcd().await?;
         let site = StoreSite::read_from_cluster(self.client, self.name, self.namespace, facts.members()).await?;
         let work = StoreWork::Prepare { snapshot_bytes: source.verified.header.snapshot_bytes };
-        run_store_pods(self, &site, &work, run, Some(source)).await
+        run_store_pods(self, &site, &work, run, Some(source)).await.map(drop)
     }
 
-    async fn run_on_stores(&self, facts: &RestoreFacts, work: &StoreWork, run: &str) -> Result<(), RestoreError> {
+    async fn run_on_stores(
+        &self,
+        facts: &RestoreFacts,
+        work: &StoreWork,
+        run: &str,
+    ) -> Result<Option<u64>, RestoreError> {
         let site = StoreSite::read_from_cluster(self.client, self.name, self.namespace, facts.members()).await?;
         run_store_pods(self, &site, work, run, None).await
     }

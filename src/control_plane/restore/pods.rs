@@ -16,8 +16,8 @@ use crate::api::labels::LABEL_INSTANCE;
 use crate::api::readiness_log::log_message;
 use crate::api::util::text::visible_line;
 use crate::diagnose::pod::{
-    all_statuses, current_termination, describe_pod_state, init_statuses, is_running, pod_phase, waiting_message,
-    waiting_reason,
+    all_statuses, current_termination, describe_pod_state, init_statuses, is_running, main_statuses, pod_phase,
+    waiting_message, waiting_reason,
 };
 
 /// Component of these pods, in their labels.
@@ -48,14 +48,15 @@ pub(super) enum StoreWork {
     Commit,
 }
 
-/// Runs a pod for each member, and sends it the snapshot where it takes one. Returns when all have ended well, and are gone.
+/// Runs a pod for each member, and sends it the snapshot where it takes one. Returns when all have ended well, and are gone,
+/// with the bytes that former stores take after a swap.
 pub(super) async fn run_store_pods(
     target: &RestoreTarget<'_>,
     site: &StoreSite,
     work: &StoreWork,
     run: &str,
     source: Option<&ArchiveSource>,
-) -> Result<(), RestoreError> {
+) -> Result<Option<u64>, RestoreError> {
     let pods: Api<Pod> = Api::namespaced(target.client.clone(), &site.namespace);
     // Those of an attempt that was interrupted: each work can be repeated, and two pods may not share a volume.
     delete_pods(target, &pods, COMPONENT).await?;
@@ -76,10 +77,18 @@ pub(super) async fn run_store_pods(
             send_snapshot(target, &pods, &name, source).await?;
         }
     }
+    let mut former = None;
     for member in site.member_names() {
-        wait_for_success(target, &pods, &pod_name(&member)).await?;
+        let pod = wait_for_success(target, &pods, &pod_name(&member)).await?;
+        former = read_former_bytes(&pod).map(|bytes| bytes.saturating_add(former.unwrap_or_default())).or(former);
     }
-    delete_pods(target, &pods, COMPONENT).await
+    delete_pods(target, &pods, COMPONENT).await?;
+    Ok(former)
+}
+
+/// The bytes that the pod of a swap says former stores take.
+pub(super) fn read_former_bytes(pod: &Pod) -> Option<u64> {
+    main_statuses(pod).filter_map(current_termination).find_map(|ended| ended.message.as_deref()?.trim().parse().ok())
 }
 
 /// Name of the pod on the volume of a member.
@@ -103,7 +112,7 @@ pub(super) async fn delete_pods(
                 deleted => drop(deleted?),
             }
         }
-        target.wait_a_moment(&format!("pod {} is not gone", first.name_any())).await?;
+        target.wait_a_moment(&format!("pod {} still exists", first.name_any())).await?;
     }
 }
 
@@ -125,12 +134,12 @@ pub(super) async fn wait_for_receiver(
     }
 }
 
-async fn wait_for_success(target: &RestoreTarget<'_>, pods: &Api<Pod>, name: &str) -> Result<(), RestoreError> {
+async fn wait_for_success(target: &RestoreTarget<'_>, pods: &Api<Pod>, name: &str) -> Result<Pod, RestoreError> {
     loop {
         let pod = pods.get(name).await?;
         check_pod(&pod)?;
         if pod_phase(&pod) == Some("Succeeded") {
-            return Ok(());
+            return Ok(pod);
         }
         target.wait_a_moment(&describe_wait(&pod)).await?;
     }
@@ -231,7 +240,9 @@ fn last_container(site: &StoreSite, work: &StoreWork, run: &str) -> Value {
         StoreWork::Rollback => "rollback",
         StoreWork::Commit => "commit",
     };
-    store_container(site, "store", action, run, None)
+    // What former stores take is known here alone: `status` asks no pod.
+    let report = matches!(work, StoreWork::Swap).then_some("--report=/dev/termination-log");
+    store_container(site, "store", action, run, report)
 }
 
 /// A container that works on the volume of a member.

@@ -2,15 +2,13 @@
 //! everything that they serve is read. Nothing of the control plane is changed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 
+use super::archive_parts::read_small_parts;
 use super::check::{check_api_server, compare_fingerprints};
 use super::error::RestoreError;
 use super::pod_parts::RECEIVE;
@@ -21,7 +19,6 @@ use super::start::API_PORT;
 use super::{ArchiveSource, RestoreTarget};
 use crate::api::rbac::{Right, Scope, merge_rights};
 use crate::api::rehearsal::{MOST_REPORT_BYTES, RehearsalReport};
-use crate::backup::{MOST_SMALL_BYTES, read_archive};
 use crate::check::access::list_forbidden_rights;
 use crate::control_plane::etcd::access::etcd_rights;
 use crate::control_plane::keys::find_keys::from_cluster;
@@ -31,8 +28,6 @@ use crate::pki::{Endpoint, Files, Lifetimes, San, SecretText, Subject, ensure_ke
 
 /// Files that are those of the backup: with them its data is read. The others are made for the rehearsal.
 const ARCHIVED: [&str; 3] = ["encryption.yaml", "sa.key", "sa.pub"];
-/// Where the Secrets of an archive are.
-const KEY_PARTS: &str = "keys/";
 
 /// The rights in its namespace that a rehearsal needs.
 pub fn rehearsal_rights() -> Vec<Right> {
@@ -171,23 +166,9 @@ pub(super) fn read_report(pod: &Pod) -> Option<Result<RehearsalReport, RestoreEr
 
 /// The key files in the Secrets of an archive.
 async fn read_archived_keys(source: &ArchiveSource) -> Result<Files, RestoreError> {
-    let (path, opening) = (source.path.clone(), Arc::clone(&source.opening));
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        let mut take = |name: &str, bytes: &[u8]| {
-            if name.starts_with(KEY_PARTS) {
-                parts.entry(name.to_owned()).or_default().extend_from_slice(bytes);
-            }
-            Ok(())
-        };
-        read_archive(File::open(path)?, &opening, &mut take).map_err(io::Error::other).map(|_| parts)
-    });
-    let unread = |error: &dyn std::fmt::Display| RestoreError::Unsuitable(format!("the keys of the backup: {error}"));
-    let parts = reading.await.map_err(|error| unread(&error))?.map_err(|error| unread(&error))?;
+    let parts = read_small_parts(source).await?;
     let mut files = Files::new();
-    for (name, text) in parts.into_iter().filter(|(_, text)| text.len() as u64 <= MOST_SMALL_BYTES) {
-        // No line of a key stands in an error.
-        let secret: Secret = serde_saphyr::from_slice(&text).map_err(|_| unread(&format!("{name} is no Secret")))?;
+    for secret in parts.parse_secrets()? {
         for file in ARCHIVED {
             let data = secret.data.as_ref().and_then(|data| std::str::from_utf8(&data.get(file)?.0).ok());
             if let Some(text) = data {

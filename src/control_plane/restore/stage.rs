@@ -72,6 +72,9 @@ pub struct RestoreFacts {
     pub owners: BTreeMap<String, FieldOwner>,
     /// Workload clusters that the backup names and that are deleted from it.
     pub forget: Vec<String>,
+    /// Bytes that former stores take on all volumes since the swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_bytes: Option<u64>,
 }
 
 /// Name of the selector among the owners of fields.
@@ -95,7 +98,7 @@ impl RestoreFacts {
         }
         owners.extend(read_selector_owner(target).await?.map(|owner| (SERVICE.to_owned(), owner)));
         let archive = source.verified.sha256.clone();
-        Ok(Self { archive, replicas, owners, forget: forget.to_vec() })
+        Ok(Self { archive, replicas, owners, forget: forget.to_vec(), former_bytes: None })
     }
 
     /// Reads what an operation has written down.

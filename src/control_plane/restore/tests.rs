@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::check::{check_api_server, compare_fingerprints, compare_names, find_agents_behind};
 use super::fence::{FieldOwner, find_owner, give_back};
-use super::pods::{StoreWork, build_store_pod, check_pod};
+use super::pods::{StoreWork, build_store_pod, check_pod, read_former_bytes};
 use super::rehearsal_pod::{RehearsalSite, build_rehearsal_pod};
 use super::rehearse::read_report;
 use super::send::send_part;
@@ -28,7 +28,7 @@ use crate::check::inside::list_registered_members;
 use crate::install::progress::Silent;
 use crate::k8s::test_api;
 
-fn header(snapshot_bytes: usize) -> Header {
+pub(super) fn header(snapshot_bytes: usize) -> Header {
     Header {
         format: 1,
         control_plane: "demo".to_owned(),
@@ -100,7 +100,19 @@ fn each_member_gets_a_store_of_the_same_new_cluster() {
     assert_eq!(pod["spec"]["securityContext"]["fsGroup"], 65532);
     let swap = build_store_pod(&site(), "etcd-1", &StoreWork::Swap, "r1", None);
     assert_eq!(swap["spec"]["initContainers"], json!([]));
-    assert_eq!(swap["spec"]["containers"][0]["args"], json!(["store", "swap", "--data-dir=/data/etcd", "--run=r1"]));
+    assert_eq!(
+        swap["spec"]["containers"][0]["args"],
+        json!(["store", "swap", "--data-dir=/data/etcd", "--run=r1", "--report=/dev/termination-log"])
+    );
+    let swapped = |message: Value| {
+        let status = json!({"name": "store", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 0, "message": message}}});
+        read_former_bytes(&serde_json::from_value(json!({"status": {"containerStatuses": [status]}})).unwrap())
+    };
+    assert_eq!(
+        ["4096\n".into(), "-1".into(), "4 KiB".into(), Value::Null].map(swapped),
+        [Some(4096), None, None, None]
+    );
     let beside = build_store_pod(&site(), "etcd-1", &StoreWork::Commit, "r1", Some("node-2"));
     assert!(beside["spec"]["affinity"].to_string().contains("node-2"), "{beside}");
 }
@@ -249,6 +261,13 @@ fn stages_go_on_where_they_stopped() {
     assert_eq!((read.members(), RestoreFacts::find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
     stage::ROLLBACK.clone_into(&mut operation.stage);
     assert_eq!(RestoreFacts::find_stage(&operation).unwrap_err().reason(), "OperationOpen");
+    assert_eq!(find_former_stores(&operation), None, "it is open");
+    operation.open = false;
+    for bytes in [None, Some(4096)] {
+        operation.facts["formerBytes"] = json!(bytes);
+        let kept = FormerStores { since: operation.started.clone(), bytes };
+        assert_eq!(find_former_stores(&operation), Some(kept));
+    }
     operation.facts["replicas"]["etcd"] = 4711.into();
     assert_eq!(RestoreFacts::of_operation(&operation).unwrap_err().reason(), "OperationOpen");
     assert!(

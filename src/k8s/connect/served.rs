@@ -90,6 +90,6 @@ fn shown_leaf(connection: &ClientConnection, ended: io::Result<()>) -> io::Resul
     // A server that wants a certificate of its client ends the connection after it has shown its own.
     match connection.peer_certificates().and_then(<[_]>::first) {
         Some(leaf) => Ok(leaf.to_vec()),
-        None => Err(ended.err().unwrap_or_else(|| io::Error::other("the server shows no certificate"))),
+        None => Err(ended.err().unwrap_or_else(|| io::Error::other("the server presents no certificate"))),
     }
 }

@@ -397,7 +397,9 @@ impl Server {
             return Ok(body);
         }
         let refused = with_time_limit(self.request_timeout, read_answer(&path, &parts, body)).await;
-        Err(refused.err().unwrap_or_else(|| ApiError::new_synthetic(0, NOT_KUBERNETES, "it is no watch".to_owned())))
+        Err(refused.err().unwrap_or_else(|| {
+            ApiError::new_synthetic(0, NOT_KUBERNETES, "the answer is not a watch stream".to_owned())
+        }))
     }
 }
 

@@ -146,7 +146,8 @@ pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decisi
         }
         (Outcome::HasVolumes, _) => {
             "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. \
-             Next: restore the data elsewhere, then delete and create the objects"
+             Next: register the cluster again under the same name; or start elsewhere with empty volumes, with the \
+             annotation fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {

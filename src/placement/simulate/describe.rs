@@ -267,10 +267,10 @@ fn list_unplaced(run: &Run<'_>, new: &Copies, asked: &Asked) -> Vec<Unplaced> {
 /// Returns what a follower without a place waits for.
 fn explain_wait(waits: Option<Wait>) -> &'static str {
     match waits {
-        Some(Wait::Quiet) => "it is placed when its namespace gets no more objects",
-        Some(Wait::User) => "it follows what uses it, which has no place yet",
+        Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
+        Some(Wait::User) => "it is placed with the objects that use it, and these have no place yet",
         Some(Wait::Mount) => "it waits until a workload mounts it",
-        None => "it goes where what uses it goes, and nothing that is placed uses it",
+        None => "it is placed with the objects that use it, and no placed object uses it",
     }
 }
 

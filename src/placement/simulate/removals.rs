@@ -56,7 +56,8 @@ impl Removals {
         let all = self.copies;
         self.is_mass.then(|| {
             format!(
-                "{removed} of {all} copies go without a move that replaces them first ({clusters}): more than a tenth, so the scheduler would hold them and ask (RemovalsHeld)"
+                "{removed} of {all} copies would be removed without being replaced first ({clusters}): more than a \
+                 tenth, so the scheduler would hold these removals back until you allow them (RemovalsHeld)"
             )
         })
     }

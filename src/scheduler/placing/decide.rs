@@ -14,9 +14,10 @@ use super::place::cluster_of;
 use super::queue::{Cause, ReconcileRequest};
 use super::store::{Assignment, Store};
 use crate::api::crd::cluster::Taint;
-use crate::api::crd::group::{ClusterRow, DecisionRecord};
+use crate::api::crd::group::{ClusterRow, DecisionRecord, DomainRow};
 use crate::api::labels::cluster_namespace;
 use crate::api::{Cluster, Schedule};
+use crate::placement::copy::Share;
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Mode, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
@@ -50,6 +51,10 @@ pub(super) struct Decided {
     /// Replicas that no target gets.
     pub(super) withheld: i64,
     pub(super) rows: Vec<ClusterRow>,
+    /// Domains of a group that is spread.
+    pub(super) domains: Vec<DomainRow>,
+    /// Clusters that a suspended group would go to, whatever becomes of `targets`.
+    pub(super) proposed: Vec<String>,
     pub(super) record: DecisionRecord,
 }
 
@@ -352,6 +357,7 @@ impl Clusters {
             rebalanced_at: String::new(),
             cause: String::new(),
         };
+        let proposed = decision.targets.iter().filter(|_| decision.suspended);
         let reason = if decision.suspended { "Suspended" } else { decision.outcome.code() };
         Decided {
             scheduled: decision.scheduled,
@@ -361,11 +367,34 @@ impl Clusters {
             reason: reason.to_owned(),
             message: explain::format_decision(policy, group, &self.fleet, &decision),
             rows: self.cluster_rows(policy, &decision),
+            domains: list_domain_rows(&decision),
+            proposed: proposed.map(|target| target.cluster.clone()).collect(),
             withheld: decision.withheld,
             targets: decision.targets,
             record,
         }
     }
+}
+
+/// Returns what each domain of a decision has, in the order of their values; none of a group that is not spread.
+fn list_domain_rows(decision: &Decision) -> Vec<DomainRow> {
+    let placed = decision.targets.iter().filter_map(|target| {
+        let pods = target.replicas.values().map(|share| match share {
+            Share::Replicas(replicas) => *replicas,
+            Share::Job { parallelism, .. } => *parallelism,
+        });
+        let replicas = (!target.replicas.is_empty()).then(|| pods.fold(0, i64::saturating_add));
+        let reason = Outcome::Placed.code().to_owned();
+        Some(DomainRow { value: target.domain.clone()?, cluster: target.cluster.clone(), replicas, reason })
+    });
+    let without = decision.domains.iter().map(|(value, outcome)| DomainRow {
+        value: value.clone(),
+        reason: outcome.code().to_owned(),
+        ..DomainRow::default()
+    });
+    let mut rows: Vec<DomainRow> = placed.chain(without).collect();
+    rows.sort_by(|a, b| a.value.cmp(&b.value));
+    rows
 }
 
 /// Facts that decide whether a cluster may be chosen: UID, states, labels, taints and APIs.

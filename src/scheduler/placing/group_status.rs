@@ -76,6 +76,12 @@ impl GroupContext<'_> {
         } else {
             self.clusters_to_record(decided)
         };
+        if decided.suspended {
+            status.proposed_clusters.clone_from(&decided.proposed);
+            status.domains.clone_from(&old.domains);
+        } else {
+            status.domains.clone_from(&decided.domains);
+        }
         status.clusters.clone_from(&decided.rows);
         status.decision = Some(decided.record.clone());
         if let Some(same) = old.decision.clone().filter(|old| same_decision(old, &decided.record)) {
@@ -210,6 +216,7 @@ fn keep_placement(status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
     status.target_clusters.clone_from(&old.target_clusters);
     status.clusters.clone_from(&old.clusters);
     status.decision.clone_from(&old.decision);
+    status.domains.clone_from(&old.domains);
 }
 
 fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {

@@ -69,8 +69,9 @@ async fn write_removal_record(
 pub(super) fn frozen_event(cause: &str, frozen: &FrozenRemovals) -> Write {
     let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
     let text = format!(
-        "{cause} would remove {} copies ({}), more than a tenth of all, or than may go unasked in an hour: none is removed. \
-         First: {}. To go on: `fleetctl rebalance --continue {cause}`; else take the edit back",
+        "{cause} would remove {} copies ({}), more than a tenth of all copies, or more than the limit for one hour: \
+         none is removed. First: {}. To allow the removals: `fleetctl rebalance --continue {cause}`; otherwise undo \
+         the edit",
         frozen.count(),
         first_of(copies, NAMED, ", "),
         frozen.first.join(", ")

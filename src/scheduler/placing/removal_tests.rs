@@ -179,6 +179,8 @@ fn decided(clusters: &[&str]) -> Decided {
         targets: clusters.iter().map(target).collect(),
         withheld: 0,
         rows: Vec::new(),
+        domains: Vec::new(),
+        proposed: Vec::new(),
         record: DecisionRecord::default(),
     }
 }
@@ -413,13 +415,17 @@ fn a_suspended_group_is_not_edited() {
     let web = hub.web(3);
     hub.settle(&web, &decided(&["east"]));
     hub.web(6);
-    let suspended = Decided { suspended: true, ..decided(&["west"]) };
+    let suspended = Decided { suspended: true, proposed: vec!["west".to_owned()], ..decided(&["west"]) };
     let plan = hub.plan(&web, Some(&suspended));
     assert_eq!(writes(&plan), (none(), none()));
     assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it runs on, and says where");
     hub.execute(&plan);
-    assert_eq!(hub.recorded(&web).status.unwrap().target_clusters, ["east"]);
-    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["east"])))).0, ["Deployment east"], "edits arrive afterwards");
+    let status = hub.recorded(&web).status.unwrap();
+    assert_eq!((status.target_clusters, status.proposed_clusters), (vec!["east".to_owned()], vec!["west".to_owned()]));
+    let plan = hub.plan(&web, Some(&decided(&["east"])));
+    assert_eq!(writes(&plan).0, ["Deployment east"], "edits arrive afterwards");
+    hub.execute(&plan);
+    assert_eq!(hub.recorded(&web).status.unwrap().proposed_clusters, none());
 }
 
 #[test]

@@ -128,6 +128,8 @@ pub(super) fn placed(cluster: &str) -> Decided {
         targets: vec![Target { cluster: cluster.to_owned(), ..Target::default() }],
         withheld: 0,
         rows: Vec::new(),
+        domains: Vec::new(),
+        proposed: Vec::new(),
         record: crate::api::crd::group::DecisionRecord::default(),
     }
 }

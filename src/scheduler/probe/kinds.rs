@@ -89,7 +89,7 @@ pub(super) async fn discover_served_kinds(
         let missing: Vec<_> = defined.iter().filter(|one| !is_served(one)).collect();
         if (missing.is_empty() && faults.is_empty()) || Instant::now() >= end {
             for (group, plural) in missing {
-                report.add_fault(&format!("{plural}.{group}"), "it is defined, and not served");
+                report.add_fault(&format!("{plural}.{group}"), "it is defined, but not served");
             }
             for (about, why) in faults {
                 report.add_fault(&about, &why);

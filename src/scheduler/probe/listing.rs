@@ -13,8 +13,8 @@ use crate::k8s::connect::daemon_client::describe_error;
 /// Objects in a page.
 const PAGE: u32 = 500;
 /// Most objects of a kind that are read one by one, and most of them that are named.
-const MOST_TRIED: usize = 20_000;
-const MOST_NAMED: usize = 20;
+const MOST_TRIED: u64 = 20_000;
+const MOST_NAMED: u64 = 20;
 
 /// A page of a list. An API server decodes whole objects to give their metadata.
 #[derive(Debug, Deserialize)]
@@ -49,12 +49,12 @@ pub(super) async fn read_kind(
             report.objects += count;
             let keys = etcd.count_keys(&kind.folder, revision).await?;
             if keys != count {
-                report.add_fault(&kind.title(), &format!("{count} are listed, and etcd has {keys}"));
+                report.add_fault(&kind.title(), &format!("{count} are listed, but etcd has {keys}"));
             }
         }
         Err(error) => {
             let why = describe_error(&error);
-            if name_unreadable(client, etcd, kind, report).await? == 0 {
+            if !name_unreadable(client, etcd, kind, report).await? {
                 report.add_fault(&kind.title(), &format!("they cannot be listed: {why}"));
             }
         }
@@ -78,27 +78,61 @@ async fn list_kind(client: &Client, kind: &ServedKind) -> kube::Result<(u64, i64
     }
 }
 
-/// Reads the objects of a kind one by one, and names the keys of those that cannot be read. Returns their number.
+/// Objects of a kind that were read one by one.
+#[derive(Debug, Default)]
+struct ReadObjects {
+    tried: u64,
+    unreadable: u64,
+    /// Those for which there was no time.
+    untried: u64,
+}
+
+impl ReadObjects {
+    /// Notes that the object of a key cannot be read: the first ones are named, the others are counted.
+    fn note_unreadable(&mut self, key: &str, why: &str, report: &mut RehearsalReport) {
+        self.unreadable += 1;
+        if self.unreadable <= MOST_NAMED {
+            report.add_fault(key, why);
+        } else {
+            report.count_fault();
+        }
+    }
+
+    /// Notes that the object of a key is not read; false as long as it has to be.
+    fn skips_key(&mut self) -> bool {
+        let skips = self.tried == MOST_TRIED;
+        *(if skips { &mut self.untried } else { &mut self.tried }) += 1;
+        skips
+    }
+
+    /// Names the number of those that were not read. Returns whether any cannot be read.
+    fn end_reading(&self, title: &str, report: &mut RehearsalReport) -> bool {
+        if self.untried > 0 {
+            report.add_fault(title, &format!("{} more were not read one by one", self.untried));
+        }
+        self.unreadable > 0
+    }
+}
+
+/// Reads the objects of a kind one by one, and names the keys of those that cannot be read. Returns whether there are any.
 async fn name_unreadable(
     client: &Client,
     etcd: &EtcdClient,
     kind: &ServedKind,
     report: &mut RehearsalReport,
-) -> anyhow::Result<usize> {
-    let (mut pages, mut tried, mut unreadable) = (etcd.list_keys(&kind.folder), 0, 0);
+) -> anyhow::Result<bool> {
+    let (mut pages, mut read) = (etcd.list_keys(&kind.folder), ReadObjects::default());
     while let Some(keys) = pages.next_page().await? {
         for key in &keys {
-            tried += 1;
-            if let Err(why) = read_object(client, kind, key).await {
-                report.add_fault(key, &why);
-                unreadable += 1;
+            if read.skips_key() {
+                continue;
             }
-            if tried == MOST_TRIED || unreadable == MOST_NAMED {
-                return Ok(unreadable);
+            if let Err(why) = read_object(client, kind, key).await {
+                read.note_unreadable(key, &why, report);
             }
         }
     }
-    Ok(unreadable)
+    Ok(read.end_reading(&kind.title(), report))
 }
 
 /// Reads the object of a key; else, returns the reason.
@@ -115,5 +149,30 @@ async fn read_object(client: &Client, kind: &ServedKind, key: &str) -> Result<()
         // It has gone since.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(describe_error(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_objects_beyond_the_first_twenty_are_counted() {
+        let (mut read, mut report) = (ReadObjects::default(), RehearsalReport::default());
+        for number in 0..MOST_NAMED + 5 {
+            read.note_unreadable(&format!("/registry/secrets/shop/s{number}"), "it cannot be decoded", &mut report);
+        }
+        assert_eq!((report.findings.len(), report.faults), (20, 25));
+        assert!(read.end_reading("secrets", &mut report));
+        assert_eq!(report.faults, 25, "all were read");
+    }
+
+    #[test]
+    fn objects_that_were_not_read_are_a_fault() {
+        let (mut read, mut report) = (ReadObjects::default(), RehearsalReport::default());
+        assert!(!read.end_reading("secrets", &mut report));
+        let skipped = (0..MOST_TRIED + 3).filter(|_| read.skips_key()).count();
+        assert!(skipped == 3 && !read.end_reading("secrets", &mut report), "the list itself has failed");
+        assert_eq!(report.findings[0].why, "3 more were not read one by one");
     }
 }

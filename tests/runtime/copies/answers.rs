@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -151,7 +151,12 @@ async fn nothing_is_placed_into_a_protected_namespace() {
     let manifest = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.place } });
     site.schedule("place", &manifest, json!({})).await;
     site.schedule("conf", &site.config_map("conf", &json!({ "a": "1" })), json!({})).await;
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data", "namespace": site.place },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+    site.schedule("data", &claim, json!({})).await;
     site.until("conf", "Applied").await;
+    site.until("data", "Applied").await;
     let map = |namespace: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x", "namespace": namespace } });
     for (name, namespace) in [("system", "kube-system"), ("own", "fleet"), ("named", "cattle-system")] {
         site.schedule(name, &map(namespace), json!({ "adopt": true })).await;
@@ -172,14 +177,23 @@ async fn nothing_is_placed_into_a_protected_namespace() {
     site.until("conf", "Refused").await;
     wait("the copy is taken back", async || maps.get_opt("conf").await.unwrap().is_none()).await;
     assert!(maps.get_opt("others").await.unwrap().is_some());
+    // Data is kept, and belongs to nobody then.
+    let claims: Api<PersistentVolumeClaim> = site.in_place();
+    wait("the claim is no longer managed", async || {
+        let found = claims.get("data").await.unwrap();
+        found.metadata.deletion_timestamp.is_none() && !found.labels().contains_key("fleet-scheduler.io/placed-by")
+    })
+    .await;
+    site.until("data", "Refused").await;
     site.until("place", "Refused").await;
     let there = namespaces.get(&site.place).await.unwrap();
     assert!(
         there.metadata.deletion_timestamp.is_none() && !there.labels().contains_key("fleet-scheduler.io/placed-by")
     );
-    for name in ["conf", "place"] {
+    for name in ["conf", "data", "place"] {
         site.delete(name).await;
     }
+    assert!(claims.get("data").await.unwrap().metadata.deletion_timestamp.is_none());
     assert!(namespaces.get(&site.place).await.unwrap().metadata.deletion_timestamp.is_none());
     site.leave().await;
 }

@@ -107,15 +107,52 @@ async fn a_copy_without_a_schedule_is_deleted_after_a_grace_and_no_other_is() {
     let foreign =
         json!({ "metadata": { "name": "foreign", "labels": { "fleet-scheduler.io/placed-by": "ffffffff" } } });
     maps.create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
-    // The agent is away, and so is the Schedule when it comes back.
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data", "namespace": site.place },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+    let mut mounting = site.deployment("web", 0);
+    mounting["spec"]["template"]["spec"]["volumes"] =
+        json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }]);
+    for (name, manifest) in [("data", &claim), ("web", &mounting)] {
+        site.schedule(name, manifest, json!({})).await;
+        site.until(name, "Applied").await;
+    }
+    // The agent is away, and so are the Schedules when it comes back.
     drop(site.agent.take());
-    lose_schedule(&site, "lost").await;
+    for name in ["lost", "data", "web"] {
+        lose_schedule(&site, name).await;
+    }
     let started = std::time::Instant::now();
     site.start(&["--orphan-grace-seconds", "8"]).await;
     wait("it is deleted", async || maps.get_opt("lost").await.unwrap().is_none()).await;
     assert!(started.elapsed() > Duration::from_secs(8), "not before its time");
     for name in ["held", "foreign"] {
         assert!(maps.get_opt(name).await.unwrap().is_some(), "{name}");
+    }
+    // What holds data is kept and named, however long it has had no Schedule.
+    let kept = async || {
+        let cluster = site.scene.clusters().get(&site.scene.name).await.unwrap();
+        cluster.status.and_then(|status| status.data_without_schedule).unwrap_or_default()
+    };
+    wait("only what holds data is left", async || {
+        let cluster = site.scene.clusters().get(&site.scene.name).await.unwrap();
+        cluster.status.and_then(|status| status.copies_without_schedule) == Some(2)
+    })
+    .await;
+    wait("it is named", async || kept().await.count == 2).await;
+    let place = &site.place;
+    assert_eq!(kept().await.first, [format!("Deployment {place}/web"), format!("PersistentVolumeClaim {place}/data")]);
+    let (claims, deployments): (Api<PersistentVolumeClaim>, Api<Deployment>) = (site.in_place(), site.in_place());
+    let before = (claims.get("data").await.unwrap().uid(), deployments.get("web").await.unwrap().uid());
+    // A source that is placed here again has them with their data.
+    site.schedule("data", &claim, json!({})).await;
+    site.schedule("web", &mounting, json!({})).await;
+    site.until("data", "Applied").await;
+    site.until("web", "Applied").await;
+    assert_eq!((claims.get("data").await.unwrap().uid(), deployments.get("web").await.unwrap().uid()), before);
+    wait("none is left", async || kept().await.count == 0).await;
+    for name in ["data", "web"] {
+        site.delete(name).await;
     }
     site.delete("held").await;
     site.leave().await;

@@ -11,6 +11,16 @@ fn blocks(page: &str) -> Vec<String> {
     parts.filter_map(|part| Some(part.split_once("```")?.0.to_owned())).collect()
 }
 
+/// The spec of a policy of the page, for the objects of another team.
+pub(super) fn documented_policy(name: &str, team: &str) -> Value {
+    let page = fs_err::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/placement.md")).unwrap();
+    let all = blocks(&page).into_iter().filter(|text| chart_of(text).is_none());
+    let mut all = all.map(|text| serde_saphyr::from_str::<Value>(&text).unwrap());
+    let mut policy = all.find(|policy| policy["metadata"]["name"] == name).expect("the page has it");
+    policy["spec"]["namespaceSelector"]["matchLabels"]["team"] = json!(team);
+    policy["spec"].take()
+}
+
 /// Whether a block is of values, and of which chart.
 fn chart_of(block: &str) -> Option<&'static str> {
     let charts = [("# values of the control plane\n", "control-plane"), ("# values of each agent\n", "agent")];

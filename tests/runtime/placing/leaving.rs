@@ -4,6 +4,7 @@ use fleetctl::api::crd::move_record::{ExclusionReason, MoveCause, MoveRecord};
 use fleetctl::api::labels::ANNOTATION_ASK;
 use fleetctl::api::removals::RemovalRecord;
 
+use super::documented::documented_policy;
 use super::*;
 use crate::applicant::Applicant;
 use crate::simulated::nodes_and_pods;
@@ -13,7 +14,7 @@ const AFTER: i64 = 60;
 
 impl Fleet {
     /// Plays one turn of the agent of a member: every copy is applied and available, and every question is answered.
-    async fn play(&self, name: &str) {
+    pub(super) async fn play(&self, name: &str) {
         for copy in self.copies(name).await.into_values() {
             if copy.metadata.deletion_timestamp.is_some() {
                 self.report_deleted(&copy).await;
@@ -72,7 +73,10 @@ async fn a_lost_cluster_is_left_and_comes_back() {
         members.insert(applicant.name.clone(), member);
         certificates.insert(applicant.name.clone(), certificate);
     }
-    let policy = fleet.policy_onto(&names, json!({"failover": {"enabled": true, "afterSeconds": AFTER}})).await;
+    // The one of the page, but for the time that it waits.
+    let mut failover = documented_policy("shop-failover", &fleet.namespace)["failover"].take();
+    failover["afterSeconds"] = json!(AFTER);
+    let policy = fleet.policy_onto(&names, json!({ "failover": failover })).await;
     fleet.deployment("web", 3, json!({})).await;
     let (from, to) = fleet.serves(&policy, &names).await;
     members.get_mut(&from).unwrap().silence().await;

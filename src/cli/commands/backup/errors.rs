@@ -23,8 +23,8 @@ pub(in crate::cli) fn archive_error(path: &Path, error: &ArchiveError) -> CliErr
         ArchiveError::KeysMissing(_) => {
             "give the key that it was sealed for: `--identity FILE` or `--passphrase-file FILE`"
         }
-        ArchiveError::Read(_) => "see that the file can be read as a whole",
-        ArchiveError::Output(_) => "run the same command again; it goes on where it stopped",
+        ArchiveError::Read(_) => "make sure that the whole file can be read",
+        ArchiveError::Output(_) => "run the same command again; it continues where it stopped",
     };
     let shown = CliError::new(exit, error.reason(), headline).hint(remedy);
     match error {
@@ -42,7 +42,7 @@ pub(in crate::cli) fn backup_error(error: &BackupError) -> CliError {
             (Exit::Refused, "`--no-keys` makes a backup without keys, which only the existing Secrets can read")
         }
         BackupError::NoQuorum(_) => {
-            (Exit::Refused, "`--from etcd-0` reads one member as it is; it may lack what the others had agreed on")
+            (Exit::Refused, "`--from etcd-0` reads one member as it is; its data may be older than that of the others")
         }
         BackupError::NoSuchMember { .. } => (Exit::Usage, "name a pod of etcd, such as `--from etcd-0`"),
         BackupError::NotInSync(_) => (

@@ -84,9 +84,9 @@ fn read_closed_passphrase(path: &Path) -> Result<SecretText, CliError> {
     let metadata = std::fs::metadata(path).map_err(wrap_io_error("read", path));
     let metadata = metadata.map_err(|error| local_file_error(&error))?;
     if metadata.permissions().mode() & 0o077 != 0 {
-        let headline = format!("others can read the passphrase in `{}`", path.display());
+        let headline = format!("other users can read the passphrase in `{}`", path.display());
         let command = format!("chmod 600 {}", quote_word(&path.to_string_lossy()));
-        return Err(CliError::usage("BadRecipient", headline).hint(format!("close it: `{command}`")));
+        return Err(CliError::usage("BadRecipient", headline).hint(format!("restrict its permissions: `{command}`")));
     }
     read_passphrase(path)
 }

@@ -86,15 +86,16 @@ pub(in crate::cli) fn describe_faults(path: &Path, report: &RehearsalReport) -> 
     if rest > 0 {
         lines.push(format!("and {rest} more"));
     }
-    CliError::new(Exit::Failed, "RehearsalFailed", headline)
-        .details(lines)
-        .hint("the control plane may have the same fault: compare with `kubectl get` there, and mend it before the next backup")
+    CliError::new(Exit::Failed, "RehearsalFailed", headline).details(lines).hint(
+        "the control plane may have the same fault: compare with `kubectl get` there, and fix it before \
+             the next backup",
+    )
 }
 
 /// A rehearsal that came to no result.
 pub(in crate::cli) fn rehearsal_error(error: &RestoreError, name: &ControlPlaneName, tail: &str) -> CliError {
     let (exit, reason, hint) = match error {
-        RestoreError::Api(error) => return request_failed("the rehearsal stopped at a request", error),
+        RestoreError::Api(error) => return request_failed("a request of the rehearsal failed", error),
         RestoreError::Engine(error) => return engine_error("the rehearsal stopped", error),
         RestoreError::Etcd(error) => return access_error(error, name),
         RestoreError::Archive(error) => return archive_error("the backup".as_ref(), error),
@@ -106,13 +107,13 @@ pub(in crate::cli) fn rehearsal_error(error: &RestoreError, name: &ControlPlaneN
         RestoreError::NotPossible(_) => (
             Exit::Preflight,
             error.reason(),
-            "make room in the quota of the namespace, or rehearse with `--context` and `--namespace` where there is room"
+            "raise the quota of the namespace, or rehearse in another control plane with `--context` and `--namespace`"
                 .to_owned(),
         ),
         RestoreError::KeysMissing(_) | RestoreError::Keys(_) => (
             Exit::Refused,
             "KeysMissing",
-            "rehearse it where the keys that it was made with are, or make backups with keys".to_owned(),
+            "rehearse it in the control plane that has its keys, or make backups that contain the keys".to_owned(),
         ),
         RestoreError::OlderApiServer { .. } => (
             Exit::Refused,
@@ -129,7 +130,7 @@ pub(in crate::cli) fn rehearsal_error(error: &RestoreError, name: &ControlPlaneN
                 .to_owned(),
         ),
     };
-    let shown = CliError::new(exit, reason, "the rehearsal came to no result").cause(error.to_string()).hint(hint);
+    let shown = CliError::new(exit, reason, "the rehearsal ended without a result").cause(error.to_string()).hint(hint);
     match error {
         RestoreError::Send { source, .. } => shown.because(source),
         RestoreError::Keys(source) => shown.because(source),

@@ -13,7 +13,7 @@ use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
 Without a key, a sealed backup is described by the file beside it, and the registered clusters are not shown. Only the head
-of the backup is read: `fleetctl backup verify FILE` shows whether it is whole.
+of the backup is read: `fleetctl backup verify FILE` shows whether it is complete.
 
 Examples:
   fleetctl backup show backups/demo-20270312T101500.512Z.fleet

@@ -31,9 +31,9 @@ use crate::inventory::release::random_id;
 
 pub(super) const EXAMPLES: &str = "\
 One file with the data of etcd, the keys that read it, the values and the record: a gzipped tar, sealed by age. A member of
-etcd that is in sync is read through a port-forward; nothing is changed. The file has its name only when it is whole; a
-file beside it, with `.json` behind its name, says without a key what it is of. The name of a control plane called `list`,
-`show` or `verify` comes last, behind `--`.
+etcd that is in sync is read through a port-forward; nothing is changed. The file has its name only when it is complete.
+A file of the same name with `.json` appended says without a key what it is of. The name of a control plane called
+`list`, `show` or `verify` comes last, after `--`.
 
 Examples:
   fleetctl backup demo --to backups --passphrase-file passphrase
@@ -116,7 +116,7 @@ fn write_sidecar(ui: &Ui, path: &Path, backup: &Backup, seal: &Seal) {
     let sidecar = Sidecar::from_header(header, written.bytes, written.sha256.clone(), seal.list_openers());
     let text = crate::chart::output::format_json(&sidecar);
     if let Err(error) = file::replace_file(&sidecar_path(path), text.as_bytes(), file::PUBLIC) {
-        ui.warn(&format!("the backup is whole, but the file beside it was not written: {error}"));
+        ui.warn(&format!("the backup is complete, but the file beside it was not written: {error}"));
     }
 }
 
@@ -141,7 +141,7 @@ fn format_report(backup: &Backup, seal: &Seal, path: Option<&Path>, began: Insta
         if openers.is_empty() { "nobody: not sealed".to_owned() } else { openers.join(", ") }
     ));
     if !header.quorum {
-        lines.push(format!("{} knew no leader: it may lack what the other members had agreed on.", header.read_from));
+        lines.push(format!("{} had no leader: its data may be older than that of the others.", header.read_from));
     }
     if let Some(path) = path {
         let flag = match seal {

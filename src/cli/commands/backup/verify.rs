@@ -127,9 +127,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
 /// Returns how size or SHA-256 of a file differ from what was written down when it was made.
 fn describe_sidecar_difference(found: &Found, sidecar: &Sidecar) -> Option<String> {
     if found.bytes != sidecar.bytes {
-        return Some(format!("it has {} bytes, and {} were written", found.bytes, sidecar.bytes));
+        return Some(format!("it has {} bytes, but {} were written", found.bytes, sidecar.bytes));
     }
-    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 is not the one in the file beside it".to_owned())
+    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 does not match the one in the file beside it".to_owned())
 }
 
 fn format_found(path: &Path, found: &Found) -> String {
@@ -142,7 +142,8 @@ fn format_found(path: &Path, found: &Found) -> String {
         );
     };
     let mut text = format!(
-        "{path} is whole: {} parts, {size}, SHA-256 {}.\nIt is of control plane {} at {}, revision {} to {}, with a store of {}.\n",
+        "{path} is complete: {} parts, {size}, SHA-256 {}.\n\
+         It is of control plane {} at {}, revision {} to {}, with a store of {}.\n",
         found.parts.len(),
         found.sha256,
         visible_line(&header.control_plane),

@@ -22,8 +22,9 @@ pub(in crate::cli) fn renewal_error(
         RenewalError::Api(error) => request_failed("cannot run the renewal", error),
         RenewalError::Failed { .. } => CliError::new(Exit::Failed, "RenewalFailed", error.to_string())
             .hint("run the same command again; it continues where it stopped"),
-        RenewalError::TimedOut { job, .. } => CliError::new(Exit::TimedOut, "TimedOut", error.to_string())
-            .hint(format!("the Job goes on: `kubectl --namespace {namespace} logs job/{job}` shows what it waits for")),
+        RenewalError::TimedOut { job, .. } => CliError::new(Exit::TimedOut, "TimedOut", error.to_string()).hint(
+            format!("the Job keeps running: `kubectl --namespace {namespace} logs job/{job}` shows what it waits for"),
+        ),
     }
 }
 
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_serves_another_certificate_is_named_with_both_serials() {
-        let why = "pod etcd-0 port 2379 serves etcd-server.crt with serial 01, and the Secret has serial 02";
+        let why = "pod etcd-0 port 2379 serves etcd-server.crt with serial 01, but the Secret has serial 02";
         let error = keys_error(&KeysError::NotServed(vec![why.to_owned()]), &"demo".parse().unwrap());
         assert_eq!((error.exit, error.reason, &error.causes[..]), (Exit::TimedOut, "NotServed", &[why.to_owned()][..]));
     }

@@ -149,7 +149,7 @@ mod tests {
         let report = ClusterReport {
             members: vec![here, away],
             quota_bytes: Some(8 << 30),
-            problems: vec!["etcd-1 is not reached: refused".to_owned()],
+            problems: vec!["etcd-1 cannot be reached: refused".to_owned()],
             ..ClusterReport::default()
         };
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
              etcd-0   ab   3.5.35    etcd-0   etcd-0    1200       5.0 MiB   1.6 MiB   8.0 GiB   0000beef\n\
              etcd-1   -    -         -        -         -          -         -         8.0 GiB   -\n\
              \nHashes are of revision 1200.\n\
-             \nProblems:\n  etcd-1 is not reached: refused\n"
+             \nProblems:\n  etcd-1 cannot be reached: refused\n"
         );
     }
 }

@@ -200,7 +200,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
 }
 
 /// Refuses a kubeconfig on this machine that the install could neither read nor replace at its end.
-fn check_local_kubeconfig(home: &Home, name: &ControlPlaneName) -> Result<(), CliError> {
+pub(crate) fn check_local_kubeconfig(home: &Home, name: &ControlPlaneName) -> Result<(), CliError> {
     let unusable = |error: &FileError| local_file_error(error).hint("nothing was written to the cluster");
     file::check_replaceable(&home.kubeconfig_path(name)).map_err(|error| unusable(&error))?;
     match admin_access::read_local_kubeconfig(home, name) {

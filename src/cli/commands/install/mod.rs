@@ -28,10 +28,13 @@ use crate::k8s::Connected;
 
 pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare_agent, run as run_agent};
 pub(crate) use control_plane::{
-    Prepared, Request, prepare_control_plane, prepare_install_plan, run as run_control_plane,
+    Prepared, Request, check_local_kubeconfig, prepare_control_plane, prepare_install_plan, run as run_control_plane,
 };
 pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
-pub(crate) use recorded::{ConfirmArgs, show_recorded_values, unconfirmed_values_error, warn_of_unreadable_values};
+pub(crate) use recorded::{
+    ConfirmArgs, format_recorded_values, remember_values, show_recorded_values, unconfirmed_values_error,
+    warn_of_unreadable_values,
+};
 
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]

@@ -59,7 +59,7 @@ pub(crate) fn confirm_recorded_values(
 }
 
 /// Lists the values, a line each, as `--set-json` takes them.
-fn format_recorded_values(what: &str, used: &RecordedUse) -> String {
+pub(crate) fn format_recorded_values(what: &str, used: &RecordedUse) -> String {
     let lines: Vec<String> = used.values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
     format!("These values come from the record of {what}:\n  {}", lines.join("\n  "))
 }

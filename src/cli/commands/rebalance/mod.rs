@@ -43,7 +43,7 @@ Examples:
   fleetctl rebalance --policy shop --context demo
 
 Where an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
-`fleetctl status` names the cause. This lets it go on:
+`fleetctl status` names the cause. This allows these removals:
   fleetctl rebalance --continue policy/shop:7 --context demo")]
 #[command(group = ArgGroup::new("which").args(["groups", "policy", "all", "cause"]).required(true))]
 pub(crate) struct RebalanceArgs {
@@ -59,7 +59,7 @@ pub(crate) struct RebalanceArgs {
     #[arg(long)]
     all: bool,
 
-    /// Let the removals of this cause go on, which the scheduler holds back
+    /// Allow the removals of this cause, which the scheduler holds back
     #[arg(long = "continue", value_name = "CAUSE")]
     cause: Option<String>,
 
@@ -67,7 +67,7 @@ pub(crate) struct RebalanceArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Let the removals go on without a prompt
+    /// Allow the removals without a prompt
     #[arg(long, requires = "cause")]
     yes: bool,
 }
@@ -119,7 +119,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &RebalanceArgs) -> Resul
 
 fn not_readable() -> CliError {
     CliError::new(Exit::Failed, "RequestFailed", "cannot decide again: this user may not read copies and inventories")
-        .hint("bind the ClusterRole `fleet:reader` to it")
+        .hint("bind the ClusterRoles `view` and `fleet:reader` to it, for the whole control plane")
 }
 
 fn count_groups(count: usize) -> String {

@@ -55,7 +55,9 @@ pub(super) async fn continue_removals(
     let written = maps.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await;
     written.map_err(|error| failed("write", &error))?;
     let follow = format!("kubectl get schedules -A{}", global.tail_flags());
-    ui.write_stdout(&format!("The scheduler goes on, with at most a tenth of all copies in a minute: `{follow}`\n"))?;
+    ui.write_stdout(&format!(
+        "The scheduler continues, and removes at most a tenth of all copies per minute: `{follow}`\n"
+    ))?;
     Ok(Exit::Ok)
 }
 

@@ -4,6 +4,6 @@ use super::Site;
 use crate::cli::output::error::{CliError, Exit};
 
 pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
-    site.run_stages("the deletion of former stores", site.target().commit_restore()).await?;
-    site.ui.write_last_result(&format!("Deleted the former stores of control plane {}.\n", site.name), Exit::Ok)
+    site.run_stages("the deletion of former etcd data", site.target().commit_restore()).await?;
+    site.ui.write_last_result(&format!("Deleted the former etcd data of control plane {}.\n", site.name), Exit::Ok)
 }

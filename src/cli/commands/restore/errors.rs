@@ -11,9 +11,9 @@ use crate::control_plane::restore::RestoreError;
 /// A restore that stopped. `tail` are the flags that lead another command to the same place.
 pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneName, tail: &str) -> CliError {
     let command = format!("fleetctl restore {name}");
-    let again = "run the same command again; it goes on where it stopped".to_owned();
+    let again = "run the same command again; it continues where it stopped".to_owned();
     let (exit, headline, hints) = match error {
-        RestoreError::Api(error) => return request_failed("the restore stopped at a request", error).hint(again),
+        RestoreError::Api(error) => return request_failed("a request of the restore failed", error).hint(again),
         RestoreError::Engine(error) => return engine_error("the restore stopped", error),
         RestoreError::Etcd(error) => return access_error(error, name),
         RestoreError::Archive(error) => return archive_error("the backup".as_ref(), error),
@@ -27,23 +27,45 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
             let hint = "restore a backup of this control plane, or put the keys of the backup into its Secrets first: they are parts of the backup";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
+        RestoreError::WithoutKeys => {
+            let hint = "use a backup that was made with its keys: the data is encrypted, and nobody else has them";
+            (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::NotInstallable(_) => {
+            let hints = vec![
+                "give other values with `--set PATH=VALUE` or `--values FILE`, if a value is the reason".to_owned(),
+                format!(
+                    "else put the keys of the backup into the namespace, install the control plane as it was, and restore without `--new`: `{command} --from FILE{tail}`"
+                ),
+            ];
+            (Exit::Refused, "the control plane cannot be installed from this backup; nothing was written", hints)
+        }
+        RestoreError::AlreadyInstalled(_) => {
+            let hints = vec![
+                format!("to replace its data, restore without `--new`: `{command} --from FILE{tail}`"),
+                format!(
+                    "or remove it first, with its data: `fleetctl uninstall control-plane {name} --delete-data{tail}`"
+                ),
+            ];
+            (Exit::Refused, "`--new` needs a place that has nothing of this control plane; nothing was written", hints)
+        }
         RestoreError::OlderApiServer { .. } => {
             let hint = "upgrade the control plane first: an older API server does not read what a newer one has stored";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::NoSpace { .. } => {
-            let hint = "make the volume larger, or free space on it: the former store is kept beside the new one";
+            let hint = "make the volume larger, or free space on it: the former etcd data is kept beside the new data";
             (Exit::Preflight, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::VolumeFull { .. } => {
             let hints = vec![
                 "make the volume larger, and run the same command again".to_owned(),
-                format!("or undo what was begun: `{command} --rollback{tail}`"),
+                format!("or undo the restore: `{command} --rollback{tail}`"),
             ];
             (Exit::Preflight, "the restore stopped", hints)
         }
         RestoreError::AppliedByOthers(_) => {
-            let hint = "they would start what a restore stops: pause them, and give `--paused`";
+            let hint = "pause these tools, then give `--paused`: they would start the components that a restore stops";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::AgentsBehind(_) => {
@@ -52,14 +74,14 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
         }
         RestoreError::OperationOpen(_) | RestoreError::BadOperation(_) => {
             let hints = vec![
-                format!("go on with the backup that it was begun with: `{command} --from FILE{tail}`"),
+                format!("to continue it, use the same backup: `{command} --from FILE{tail}`"),
                 format!("or undo it: `{command} --rollback{tail}`"),
             ];
             (Exit::Refused, "another restore of this control plane is open", hints)
         }
         RestoreError::PastRollback(_) => {
             let hints = vec![
-                format!("go on: `{command} --from FILE{tail}`"),
+                format!("to continue: `{command} --from FILE{tail}`"),
                 "then restore the backup of the former data that this restore has made".to_owned(),
             ];
             (Exit::Refused, "the restore cannot be undone any more", hints)
@@ -85,5 +107,5 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
 }
 
 fn undo_hint(command: &str, tail: &str) -> String {
-    format!("or undo what was begun, if the API server does not run on the new store yet: `{command} --rollback{tail}`")
+    format!("or undo the restore, if the API server does not run on the new data yet: `{command} --rollback{tail}`")
 }

@@ -2,6 +2,7 @@
 
 mod commit;
 pub(in crate::cli) mod errors;
+mod rebuild;
 mod release;
 mod take_back;
 
@@ -17,7 +18,9 @@ use self::take_back::restore_from_file;
 use crate::api::names::ControlPlaneName;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
+use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::run::{parse_duration, until_stopped};
+use crate::cli::args::values::ValuesArgs;
 use crate::cli::commands::backup::keys::OpeningArgs;
 use crate::cli::connect::{connect_cluster, find_home, require_verified_server};
 use crate::cli::output::error::{CliError, Exit};
@@ -33,16 +36,21 @@ use crate::inventory::HeldLock;
 
 const EXAMPLES: &str = "\
 The API server and the controllers are stopped, each member of etcd gets the store of the backup, and everything is started
-again: the API is away for about a minute, and workloads keep running. Everything that was changed since the backup is
-lost. The former stores are kept on the volumes until `--commit`. After an interruption the same command goes on, and
-`--rollback` undoes what was begun, as long as the API server has not been started on the new store.
+again: the API is unavailable for about a minute, and workloads keep running. Everything that was changed since the
+backup is lost. The former etcd data is kept on the volumes until `--commit`. After an interruption the same command
+continues, and `--rollback` undoes the restore, as long as the API server has not been started on the new data.
 
-Afterwards agents delete no copy that has no Schedule: what was placed after the backup keeps running. `--release` lists
-these copies by cluster, asks, and lets agents delete them.
+Afterwards agents delete no copy that has no Schedule: what was placed after the backup keeps running. `--release`
+shows the number of these copies by cluster, asks, and lets agents delete them. Secrets and what contains data are kept.
+
+With `--new`, a control plane that is lost is installed first, with the keys, the values and the version in its backup, into a
+hosting cluster that has nothing of it. It has the same authorities and, if it can be, the same address: agents and kubeconfigs
+connect again by themselves. The lost one must not run any more. The same command goes on after an interruption here, too.
 
 Examples:
   fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --identity backup.key
   fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --forget west --yes
+  fleetctl restore demo --new --from backups/demo-20270312T101500.512Z.fleet --identity backup.key
   fleetctl restore demo --rollback
   fleetctl restore demo --commit
   fleetctl restore demo --release";
@@ -65,6 +73,10 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     opening: OpeningArgs,
 
+    /// Install the control plane again first, where nothing of it is left
+    #[arg(long, requires = "from", conflicts_with_all = ["paused", "no_safety"])]
+    new: bool,
+
     /// Workload cluster whose registration in the backup is not restored (repeatable)
     #[arg(long, value_name = "CLUSTER", requires = "from")]
     forget: Vec<String>,
@@ -77,7 +89,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, requires = "from")]
     no_safety: bool,
 
-    /// Delete the former stores that a restore has kept
+    /// Delete the former etcd data that a restore has kept
     #[arg(long, conflicts_with = "release")]
     commit: bool,
 
@@ -96,6 +108,12 @@ pub(crate) struct RestoreArgs {
     /// How long to wait for the lock while another run has it
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     lock_wait: Duration,
+
+    #[command(flatten)]
+    values: ValuesArgs,
+
+    #[command(flatten)]
+    patches: PatchArgs,
 }
 
 /// The control plane, and how it is reached.
@@ -124,22 +142,32 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RestoreArgs) -> Result<E
             "error: give the backup with `--from FILE`, or one of `--rollback`, `--commit` and `--release`",
         ));
     }
+    if !(args.new || args.values.is_empty() && args.patches.is_empty()) {
+        return Err(CliError::wrong_usage("error: values and patches are for the install of `--new`"));
+    }
     let source = match &args.from {
         Some(path) => Some(take_back::read_restore_source(ui, path, &args.opening)?),
         None => None,
     };
     let forget = args.forget.iter().map(|name| take_back::parse_cluster(name)).collect::<Result<Vec<_>, _>>()?;
     let home = find_home()?;
+    let lost = match &source {
+        Some(source) if args.new => Some(rebuild::read_lost_plane(global, &args, &name, &home, source).await?),
+        _ => None,
+    };
     let connected = connect_cluster(global).await?;
     // The data that is sent has the Secrets of the control plane.
     require_verified_server(&connected)?;
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let deadline = Instant::now() + args.timeout;
-    let client = connected.client;
+    let client = connected.client.clone();
     let held = HeldLock::default();
     let site = Site { ui, global, args: &args, name, home, client, display, progress, held, deadline };
     match source {
+        Some(source) if let Some(lost) = &lost => {
+            rebuild::rebuild_from_file(&site, &connected, &source, lost, &forget).await
+        }
         Some(source) => restore_from_file(&site, &source, &forget).await,
         None if args.release => release::run(&site).await,
         None if args.commit => commit::run(&site).await,

@@ -67,7 +67,7 @@ pub(super) async fn restore_from_file(
     let open =
         target.find_operation().await.map_err(|error| site.explain_error(&error))?.filter(|operation| operation.open);
     if let Some(open) = open {
-        site.ui.print_note(&format!("Going on with {open}"));
+        site.ui.print_note(&format!("Continuing {open}"));
     } else {
         let hub = site.connect_own_api().await;
         if let Err(why) = &hub {
@@ -82,11 +82,11 @@ pub(super) async fn restore_from_file(
         }
     }
     site.run_stages("the restore", target.restore_archive(source, forget)).await?;
-    report_restored(site, source).await
+    report_restored(site, source, &[]).await
 }
 
 /// Refuses to forget a cluster that the backup does not have.
-fn check_forgotten(source: &ArchiveSource, forget: &[String]) -> Result<(), CliError> {
+pub(super) fn check_forgotten(source: &ArchiveSource, forget: &[String]) -> Result<(), CliError> {
     let Some(clusters) = &source.verified.header.clusters else { return Ok(()) };
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
     match forget.iter().find(|name| !names.contains(&name.as_str())) {
@@ -105,7 +105,8 @@ fn confirm_restore(
     let header = &source.verified.header;
     for name in precheck.returning.iter().filter(|name| !forget.contains(name)) {
         site.ui.warn(&format!(
-            "workload cluster {name} was deleted after the backup, and comes back; `--forget {name}` keeps it away"
+            "workload cluster {name} was deleted after the backup, and the restore registers it again; \
+             `--forget {name}` prevents this"
         ));
     }
     for name in &precheck.missing {
@@ -117,8 +118,9 @@ fn confirm_restore(
         );
     }
     site.ui.write_stderr(&format!(
-        "Control plane {} becomes what it was at {} (revision {}, {} of data). What was changed since then is lost; workloads \
-         keep running. The API is away for about a minute. Until the API server runs on the new store, `--rollback` undoes it.",
+        "Control plane {} returns to its state at {} (revision {}, {} of data). Later changes are lost; workloads \
+         keep running. The API is unavailable for about a minute. Until the API server runs on the new store, \
+         `--rollback` undoes it.",
         site.name,
         header.taken,
         header.revision.to,
@@ -168,19 +170,24 @@ pub(super) async fn roll_back(site: &Site<'_>) -> Result<Exit, CliError> {
     site.ui.write_last_result(&text, exit)
 }
 
-/// Waits for health and agents, and says what is left to do.
-async fn report_restored(site: &Site<'_>, source: &ArchiveSource) -> Result<Exit, CliError> {
+/// Waits for health and agents, and says what is left to do, after `further` lines.
+pub(super) async fn report_restored(
+    site: &Site<'_>,
+    source: &ArchiveSource,
+    further: &[String],
+) -> Result<Exit, CliError> {
     let (exit, hub) = wait_for_restored_health(site).await?;
     let name = &site.name;
     let mut lines = vec![format!("Restored control plane {name} to {}.", source.verified.header.taken)];
     if let Some(hub) = &hub {
         lines.push(count_agents(site, hub).await?);
     }
+    lines.extend_from_slice(further);
     let tail = site.global.tail_flags();
     lines.push(format!(
-        "Agents delete no copy without a Schedule until `fleetctl restore {name} --release{tail}`, which lists these copies."
+        "Agents delete no copy without a Schedule until `fleetctl restore {name} --release{tail}`, which counts them."
     ));
-    lines.push(format!("The former stores are kept on the volumes until `fleetctl restore {name} --commit{tail}`."));
+    lines.push(format!("The former etcd data is kept on the volumes until `fleetctl restore {name} --commit{tail}`."));
     site.ui.write_last_result(&(lines.join("\n") + "\n"), exit)
 }
 

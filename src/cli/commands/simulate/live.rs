@@ -82,6 +82,6 @@ fn list_added_kinds(kinds: &Kinds) -> Vec<(String, bool)> {
 
 fn cannot_read() -> CliError {
     CliError::new(Exit::Failed, "Forbidden", "you may not read what placement depends on: clusters, policies, copies")
-        .hint("the ClusterRole fleet:reader, bound for the whole control plane, gives that right")
+        .hint("the ClusterRoles view and fleet:reader, both bound for the whole control plane, give that right")
         .hint("or simulate with a recording that somebody else made: `--fleet FILE`")
 }

@@ -46,7 +46,7 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
     };
     let clusters = outcome.clusters.iter().filter(is_shown).map(cluster_row);
     let titles = ["CLUSTER", "STATE", "NODES", "CPU FREE", "MEMORY FREE", "PODS FREE", "GROUPS"];
-    push_table(&mut text, "Clusters, now and then:", titles, clusters, most);
+    push_table(&mut text, "Clusters, before and after:", titles, clusters, most);
     for note in &outcome.notes {
         let _ = writeln!(text, "note: {}", visible_line(note));
     }
@@ -122,9 +122,11 @@ fn format_simulation_summary(outcome: &Simulation) -> String {
     let lost = outcome.placements.iter().filter(|one| !one.asked && !one.placed && !one.before.is_empty()).count();
     let bare = outcome.unplaced.iter().filter(|one| one.lacks_place).count();
     let mut text = format!("{} of {} groups placed", asked.clone().count() - without, asked.count());
-    for (count, words) in
-        [(bare, "not matched by any policy"), (lost, "placed now and not then"), (moved, "changed in their clusters")]
-    {
+    for (count, words) in [
+        (bare, "not matched by any policy"),
+        (lost, "placed now, but not afterwards"),
+        (moved, "changed in their clusters"),
+    ] {
         if count > 0 {
             let _ = write!(text, ", {count} {words}");
         }

@@ -70,7 +70,10 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let plan = plan.for_printing();
     let undecided = |missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` is required"))
-            .cause("certificates and kubeconfigs contain the address of the API server, which cannot be found without a cluster")
+            .cause(
+                "certificates and kubeconfigs contain the address of the API server, and that address cannot be looked \
+                 up without a cluster",
+            )
             .hint(
                 "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
                  for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",

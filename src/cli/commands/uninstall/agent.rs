@@ -61,7 +61,7 @@ pub(crate) struct UninstallAgentArgs {
     #[arg(long, conflicts_with = "keep_workloads")]
     drain: bool,
 
-    /// Leave what was placed here running, managed by nobody
+    /// Leave what was placed here running without management
     #[arg(long)]
     keep_workloads: bool,
 
@@ -133,8 +133,12 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             }
             placed.clear();
         }
+        let data = match &copies {
+            Some(copies) => copies.find_data(&placed).await.map_err(|e| unread(&e))?,
+            None => Vec::new(),
+        };
         if !args.keep_workloads && placed.iter().any(|object| !object.is_namespace()) {
-            return Err(placed_here(&name, &placed, global));
+            return Err(placed_here(&name, &placed, &data, global));
         }
         progress.begin_step(&format!("Deregistering {name} from the control plane"));
         let leave = target.deregister_agent().await.map_err(|e| unread(&e))?;
@@ -161,14 +165,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         if !has_left {
             release().await?;
         }
-        Ok((leave, removed, placed))
+        Ok((leave, removed, placed, data))
     };
     let outcome = until_stopped(ui, &display, "the removal", work, target.release_lock(OWNER_KIND).map(drop)).await;
     if outcome.is_err() && args.drain {
         // Interrupted: the cluster is not to stay drained by a run that has ended.
         let _ = tokio::time::timeout(TAKE_BACK, target.stop_draining()).await;
     }
-    let (leave, removed, kept) = outcome??;
+    let (leave, removed, kept, data) = outcome??;
     check_not_elsewhere("agent", name.as_str(), global, &removed)?;
     LocalValues::remove_values_file(&home.agent_values(&name));
     ui.write_stdout(&match args.output {
@@ -176,9 +180,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             name: name.as_str(),
             left: !matches!(leave, Leave::Stays(_)),
             workloads_kept: &kept,
+            data_kept: &data,
             removed: &removed,
         }),
-        None => format_agent_removal(ui, &name, global, &leave, &removed, &kept),
+        None => format_agent_removal(ui, &name, global, &leave, &removed, (&kept, &data)),
     })?;
     check_orphaned_objects(&removed)
 }
@@ -192,6 +197,8 @@ struct AgentUninstallDocument<'r> {
     left: bool,
     /// Objects that were placed here, run on and are managed by nobody.
     workloads_kept: &'r [PlacedObject],
+    /// Those of them that hold data: their groups start nowhere else.
+    data_kept: &'r [PlacedObject],
     #[serde(flatten)]
     removed: &'r Removed,
 }
@@ -208,14 +215,27 @@ fn format_object_count(objects: &[PlacedObject]) -> String {
     }
 }
 
-pub(in crate::cli) fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> CliError {
+pub(in crate::cli) fn placed_here(
+    name: &ClusterName,
+    placed: &[PlacedObject],
+    data: &[PlacedObject],
+    global: &Global,
+) -> CliError {
     let headline = format!("the control plane has placed {} in workload cluster {name}", format_object_count(placed));
     let again = format!("fleetctl uninstall agent {name}{}", global.tail_flags());
-    CliError::new(Exit::Refused, "WorkloadsPlaced", headline)
-        .cause(visible_line(&format_object_names(placed)).into_owned())
+    let error = CliError::new(Exit::Refused, "WorkloadsPlaced", headline)
+        .cause(visible_line(&format_object_names(placed)).into_owned());
+    let error = match data {
+        [] => error,
+        _ => error.hint(format!(
+            "data is kept in this cluster, and the workloads that use it do not start elsewhere: {}",
+            visible_line(&format_object_names(data))
+        )),
+    };
+    error
         .hint("nothing was removed")
         .hint(format!("to move them to other clusters first: `{again} --drain`"))
-        .hint(format!("to leave them running, managed by nobody: `{again} --keep-workloads`"))
+        .hint(format!("to leave them running without management: `{again} --keep-workloads`"))
 }
 
 pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
@@ -224,7 +244,7 @@ pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global
         .hint("nothing was removed, and the cluster accepts workloads again within seconds")
         .hint("ask the control plane why an object was not moved: `fleetctl why KIND/NAME -n NAMESPACE`")
         .hint(format!(
-            "to leave the workloads running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",
+            "to leave the workloads running without management: `fleetctl uninstall agent {name}{} --keep-workloads`",
             global.tail_flags()
         ))
 }
@@ -252,7 +272,7 @@ fn format_agent_removal(
     global: &Global,
     leave: &Leave,
     removed: &Removed,
-    workloads: &[PlacedObject],
+    (workloads, data): (&[PlacedObject], &[PlacedObject]),
 ) -> String {
     let namespace = &global.namespace;
     let mut text = if removed.nothing_found {
@@ -267,10 +287,19 @@ fn format_agent_removal(
         }
     }
     if !workloads.is_empty() {
-        let _ = writeln!(text, "\nStill running, managed by nobody:");
+        let _ = writeln!(text, "\nStill running, but no longer managed:");
         for object in workloads {
             let _ = writeln!(text, "  {}", visible_line(&object.to_string()));
         }
+    }
+    if !data.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nData is kept in this cluster: {}. The workloads that use it do not start elsewhere until this cluster \
+             is registered as {name} again, or until their claims have the annotation \
+             fleet-scheduler.io/allow-volume-move: \"true\" in the control plane.",
+            visible_line(&format_object_names(data))
+        );
     }
     if let Leave::Stays(_) = leave {
         let _ = writeln!(

@@ -43,7 +43,7 @@ pub(crate) fn check_not_elsewhere(what: &str, name: &str, global: &Global, remov
     )
     .cause(format!("{said} {name} is in namespace {}", visible_list(&removed.elsewhere.join(" and in namespace "))));
     Err(removed.elsewhere.iter().fold(error, |error, namespace| {
-        error.hint(format!("to remove that one: `fleetctl uninstall {what} {name}{}`", global.tail_in(namespace)))
+        error.hint(format!("to remove it there: `fleetctl uninstall {what} {name}{}`", global.tail_in(namespace)))
     }))
 }
 

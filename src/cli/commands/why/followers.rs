@@ -93,10 +93,10 @@ impl Followers {
         report.placed = follower.is_some_and(|follower| !follower.places.is_empty());
         if !report.placed {
             let waits = match follower.and_then(|follower| follower.waits) {
-                Some(Wait::Quiet) => "it is placed when its namespace gets no more objects",
-                Some(Wait::User) => "it follows what uses it, which has no place yet",
+                Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
+                Some(Wait::User) => "it is placed with the objects that use it, and these have no place yet",
                 Some(Wait::Mount) => "it waits until a workload mounts it",
-                None => "it goes where what uses it goes, and nothing that is placed uses it",
+                None => "it is placed with the objects that use it, and no placed object uses it",
             };
             report.why.push(waits.to_owned());
         }

@@ -48,7 +48,7 @@ fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Repo
             .collect(),
         notes: vec![
             "you may not read the copies of other namespaces, so only what the object itself says is shown; \
-             the ClusterRole fleet:reader, bound for the whole control plane, gives that right"
+             the ClusterRoles view and fleet:reader, both bound for the whole control plane, give that right"
                 .to_owned(),
         ],
         ..Report::default()

@@ -318,8 +318,12 @@ impl<'a> Survey<'a> {
         let running = record.running.as_ref()?;
         let (reason, missing) = match running.phase {
             MovePhase::Up => self.describe_up(running, seen),
-            MovePhase::Removing => ("Removing", format!("the copies on {} are deleted", side_text(&running.from))),
-            MovePhase::RollingBack => ("RollingBack", format!("the copies on {} are deleted", side_text(&running.to))),
+            MovePhase::Removing => {
+                ("Removing", format!("the copies on {} are being deleted", side_text(&running.from)))
+            }
+            MovePhase::RollingBack => {
+                ("RollingBack", format!("the copies on {} are being deleted", side_text(&running.to)))
+            }
         };
         let (from, to, cause) = (side_text(&running.from), side_text(&running.to), cause_text(running.cause));
         let (since, deadline) = (time_text(running.since), time_text(running.deadline));

@@ -294,7 +294,7 @@ fn of_installs() -> Vec<CliError> {
         renewal_error(
             &RenewalError::Failed {
                 job: "fleet-keys-5d41f2a0".to_owned(),
-                why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02"
                     .to_owned(),
             },
             &"demo".parse().unwrap(),
@@ -302,7 +302,7 @@ fn of_installs() -> Vec<CliError> {
         ),
         renewal_error(
             &RenewalError::Keys(KeysError::NotServed(vec![
-                "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02"
                     .to_owned(),
             ])),
             &"demo".parse().unwrap(),
@@ -311,6 +311,8 @@ fn of_installs() -> Vec<CliError> {
         unknown_values_error("demo", "its install has not finished yet"),
         of_restore(&RestoreError::NoSpace { claim: "etcd-data-etcd-0".to_owned(), capacity: 1 << 30, needed: 3 << 29 }),
         of_restore(&RestoreError::OlderApiServer { archive: "v1.37".to_owned(), present: "v1.36".to_owned() }),
+        of_restore(&RestoreError::NotInstallable("the backup has no record of an install by fleetctl".to_owned())),
+        of_restore(&RestoreError::AlreadyInstalled("control plane demo exists in namespace fleet already".to_owned())),
         of_restore(&RestoreError::AgentsBehind(vec!["east".to_owned(), "west".to_owned()])),
         of_restore(&RestoreError::OperationOpen(Box::new(open_restore()))),
         of_restore(&RestoreError::PodFailed {
@@ -356,7 +358,7 @@ fn of_installs() -> Vec<CliError> {
         ),
         nobody_asked(Question::DeleteData),
         uninstall::agent::cannot_leave_error(&west, unreached, &global),
-        uninstall::agent::placed_here(&west, &placed_objects(), &global),
+        uninstall::agent::placed_here(&west, &placed_objects(), &placed_claims(), &global),
         uninstall::agent::not_drained(
             &west,
             "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
@@ -432,6 +434,11 @@ fn placed_objects() -> Vec<PlacedObject> {
         object("", "Service", Some("shop"), "web"),
         object("apps", "Deployment", Some("shop"), "web"),
     ]
+}
+
+fn placed_claims() -> Vec<PlacedObject> {
+    let kind = placeable::find_builtin_kind("", "PersistentVolumeClaim").expect("it can be placed");
+    vec![PlacedObject::new(kind, Some("shop".to_owned()), "data".to_owned(), String::new())]
 }
 
 /// Everything that can be printed here, by id; of an id with two examples the first.
