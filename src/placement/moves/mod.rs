@@ -29,7 +29,6 @@
 //! | `policy` | watch of SchedulePolicies: `Gone` if none that is valid matches, `Suspended` by `spec.suspend` |
 //! | `source.there` | watch of the sources; `false` only by a Deleted event, or 404 to a GET, of the same uid |
 //! | `source.hash`, `volumes`, `once` | [`facts`](super::facts) of the source, with its overrides |
-//! | `record.finished` | not stored: the status of every source that runs once says that it is over, or a copy does |
 //! | `record.finished` | not stored: the statuses of all sources that run once say that they are over, or those of copies do |
 //! | `source.amount`, `divided` | replicas of the source if the policy divides; else 1 |
 //! | `source.consent` | annotation `allow-volume-move` of every claim, by a GET when a move may begin or a copy with volumes is to go |

@@ -16,7 +16,7 @@ use super::store::{Assignment, Store};
 use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord, DomainRow};
 use crate::api::labels::cluster_namespace;
-use crate::api::{Cluster, Schedule};
+use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
 use crate::placement::copy::Share;
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Mode, Outcome, Target};
 use crate::placement::explain;
@@ -132,11 +132,17 @@ impl Clusters {
         self.grown |= !changed.is_empty() || !store.touched.is_empty();
         self.renew_promises(store);
         if !changed.is_empty() {
-            // What has a place in one of them; what has none is decided again with all that waits.
+            // What has a place in one of them, and what belongs into every cluster; what has none is decided again with all
+            // that waits.
+            let everywhere: BTreeSet<&str> =
+                store.order.iter().filter(|policy| policy.duplicates()).map(|policy| policy.name.as_str()).collect();
             let is_concerned = |name: &str| {
-                let status = store.groups.get(name).and_then(|group| group.status.as_ref());
+                let Some(group) = store.groups.get(name) else { return false };
                 let is_changed = |target: &String| changed.contains(target);
-                status.is_some_and(|s| s.target_clusters.iter().any(is_changed) || s.record.names_cluster(is_changed))
+                let is_there = |status: &ScheduleGroupStatus| {
+                    status.target_clusters.iter().any(is_changed) || status.record.names_cluster(is_changed)
+                };
+                everywhere.contains(group.spec.policy.name.as_str()) || group.status.as_ref().is_some_and(is_there)
             };
             let concerned: Vec<String> = store.members.keys().filter(|name| is_concerned(name)).cloned().collect();
             let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
