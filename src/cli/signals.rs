@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM while a run is at work.
+//! Ctrl-C and SIGTERM while a run is at work, and what the interrupted command says.
 
 use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::output::error::Exit;
+use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 
@@ -37,6 +37,38 @@ pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, 
         #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
         std::process::exit(Exit::Interrupted as i32);
     });
+}
+
+/// Runs `work` until it ends or a signal stops it, and closes the display either way; after a signal, `release` lets go of
+/// what it held, such as the lock.
+///
+/// For work that can be interrupted at any point because the same command goes on with it; `what` is its name, such as
+/// `the removal`.
+pub(in crate::cli) async fn until_stopped<T, E>(
+    ui: &Ui,
+    display: &Arc<Display>,
+    what: &str,
+    work: impl Future<Output = Result<T, E>>,
+    release: impl Future<Output = ()>,
+) -> Result<Result<T, E>, CliError> {
+    let outcome = tokio::select! {
+        outcome = work => Some(outcome),
+        () = wait_for_interrupt(ui, display, None) => None,
+    };
+    display.close_step(outcome.as_ref().is_some_and(Result::is_ok));
+    let Some(outcome) = outcome else {
+        release.await;
+        return Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))));
+    };
+    Ok(outcome)
+}
+
+/// Adds the hint that an interrupted command can be continued; a refused one has not begun.
+pub(in crate::cli) fn goes_on(error: CliError) -> CliError {
+    if error.exit == Exit::Refused {
+        return error;
+    }
+    error.hint("run the same command again; it continues where it stopped")
 }
 
 /// Listens for SIGHUP, which a terminal sends when it is closed. None where the program was started to ignore it, as `nohup`

@@ -13,5 +13,5 @@ pub(in crate::cli) mod own_image;
 pub(in crate::cli) mod package;
 pub(in crate::cli) mod patches;
 pub(in crate::cli) mod recorded;
-pub(in crate::cli) mod run;
+pub(in crate::cli) mod timeouts;
 pub(in crate::cli) mod values;

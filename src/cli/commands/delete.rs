@@ -20,7 +20,7 @@ use crate::api::names::ClusterName;
 use crate::api::util::text::visible_lines;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::args::run::parse_duration;
+use crate::cli::args::timeouts::parse_duration;
 use crate::cli::commands::simulate::live::read_live_state;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::{CliError, Exit};

@@ -16,7 +16,7 @@ use crate::api::names::ClusterName;
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::args::run::parse_duration;
+use crate::cli::args::timeouts::parse_duration;
 use crate::cli::connect::{check_server_verified, connect_to_control_plane, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;

@@ -14,7 +14,7 @@ use crate::api::rehearsal::RehearsalReport;
 use crate::api::util::text::visible_line;
 use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, hash_file, verify_archive};
 use crate::cli::args::global::Global;
-use crate::cli::args::run::parse_duration;
+use crate::cli::args::timeouts::parse_duration;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;

@@ -14,7 +14,7 @@ use crate::cli::args::global::Global;
 use crate::cli::args::installation::{not_applied_by_others, subject_of_owner};
 use crate::cli::args::object_name::taken_fields;
 use crate::cli::args::package::Base;
-use crate::cli::args::run::RunArgs;
+use crate::cli::args::timeouts::RunArgs;
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::engine_error;

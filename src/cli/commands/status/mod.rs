@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use crate::cli::args::global::Global;
-use crate::cli::args::run::parse_duration;
+use crate::cli::args::timeouts::parse_duration;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;

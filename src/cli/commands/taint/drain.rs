@@ -16,11 +16,12 @@ use crate::api::placeable;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::args::run::{parse_duration, until_stopped};
+use crate::cli::args::timeouts::parse_duration;
 use crate::cli::connect::{control_plane_client, list_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
+use crate::cli::signals::until_stopped;
 use crate::install::progress::Progress;
 use crate::k8s::request::pages::all_pages;
 

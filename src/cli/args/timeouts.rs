@@ -1,6 +1,5 @@
-//! Common flags and behaviour of commands that change a cluster: deadline, lock, interruption.
+//! `--timeout` and `--lock-wait` of commands that change a cluster, and how durations are read.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,10 +7,6 @@ use jiff::SignedDuration;
 use kube::Client;
 
 use super::global::Global;
-use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::progress::Display;
-use crate::cli::output::terminal::Ui;
-use crate::cli::signals::wait_for_interrupt;
 use crate::install::fleet_home::Home;
 use crate::install::installed::Target;
 use crate::inventory::HeldLock;
@@ -52,36 +47,4 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
     let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
     if duration > LONGEST { Err("the longest duration is one year (`8760h`)".to_owned()) } else { Ok(duration) }
-}
-
-/// Runs `work` until it ends or a signal stops it, and closes the display either way; after a signal, `release` lets go of
-/// what it held, such as the lock.
-///
-/// For work that can be interrupted at any point because the same command goes on with it; `what` is its name, such as
-/// `the removal`.
-pub(crate) async fn until_stopped<T, E>(
-    ui: &Ui,
-    display: &Arc<Display>,
-    what: &str,
-    work: impl Future<Output = Result<T, E>>,
-    release: impl Future<Output = ()>,
-) -> Result<Result<T, E>, CliError> {
-    let outcome = tokio::select! {
-        outcome = work => Some(outcome),
-        () = wait_for_interrupt(ui, display, None) => None,
-    };
-    display.close_step(outcome.as_ref().is_some_and(Result::is_ok));
-    let Some(outcome) = outcome else {
-        release.await;
-        return Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))));
-    };
-    Ok(outcome)
-}
-
-/// Adds the hint that an interrupted command can be continued; a refused one has not begun.
-pub(crate) fn goes_on(error: CliError) -> CliError {
-    if error.exit == Exit::Refused {
-        return error;
-    }
-    error.hint("run the same command again; it continues where it stopped")
 }
