@@ -6,7 +6,8 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 
-use super::output::error::{CliError, Exit};
+use super::output::error::CliError;
+use super::output::exit_code::Exit;
 use super::output::install_error::local_kubeconfig_remedy;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::Access;

@@ -24,7 +24,8 @@ use commands::{
     kubectl_install, lint, pods, rebalance, reference, restore, rollback, show, simulate, status, taint, template,
     token, uninstall, upgrade, version, versions, why,
 };
-use output::error::{CliError, Exit};
+use output::error::CliError;
+use output::exit_code::Exit;
 use output::terminal::Ui;
 use parser::help_groups::group_help;
 use parser::lazy::{Lazy, build_lazy_tree};

@@ -8,7 +8,8 @@ use crate::api::version::KubeMinor;
 use crate::chart::versions::select;
 use crate::chart::versions::select::{Request, SelectError, Selection};
 use crate::chart::{self, Chart, Diagnostic, Kind};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::control_plane::values::ControlPlaneValues;
 use crate::workload_cluster::values::AgentValues;
 

@@ -15,7 +15,8 @@ use crate::cli::args::lock::LockArgs;
 use crate::cli::args::own_image::OwnImageArgs;
 use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::{Mark, Ui};
 use crate::cli::render_offline::{NoPreview, render_preview};
 

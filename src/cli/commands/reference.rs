@@ -8,7 +8,8 @@ use clap::{Arg, Args, Command};
 use super::explain::pages;
 use super::show::readme;
 use crate::chart::Kind;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::{EXIT_CODES, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::cli::parser::help_groups::GROUPS;
 
@@ -72,7 +73,7 @@ fn mark_as_generated(text: &str) -> String {
 /// Builds the page of exit codes, on which scripts may count.
 fn exit_codes() -> String {
     let mut text = format!("# Exit codes\n\n{MADE}| Code | Meaning | What to do |\n|---|---|---|\n");
-    for (exit, meaning, then) in EXITS {
+    for (exit, meaning, then) in EXIT_CODES {
         let _ = writeln!(text, "| {} | {meaning} | {then} |", exit as u8);
     }
     text.push_str(
@@ -83,18 +84,6 @@ fn exit_codes() -> String {
     );
     text
 }
-
-const EXITS: [(Exit, &str, &str); 9] = [
-    (Exit::Ok, "done", "nothing; warnings do not change this code"),
-    (Exit::Failed, "failed", "read the error; most have a hint"),
-    (Exit::Usage, "wrong arguments or values", "correct the command line or the values; nothing was written"),
-    (Exit::Preflight, "preflight refused; nothing was written", "`fleetctl check --pre` lists every reason"),
-    (Exit::TimedOut, "timed out", "run the same command again; it continues where it stopped"),
-    (Exit::PartDone, "incomplete, or orphaned objects were found", "the error says how to continue or undo"),
-    (Exit::Refused, "refused for safety", "the error names the flag that overrides the refusal"),
-    (Exit::Unhealthy, "not healthy", "`fleetctl check NAME` lists every check with its remedy"),
-    (Exit::Interrupted, "interrupted", "run the same command again, or `fleetctl rollback NAME`"),
-];
 
 /// The list of all pages of `explain`.
 fn format_explain_index() -> String {

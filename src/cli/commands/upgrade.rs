@@ -9,7 +9,8 @@ use super::install::{
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::values::with_precedence;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 

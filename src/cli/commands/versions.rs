@@ -4,7 +4,8 @@ use clap::Args;
 use comfy_table::{Table, presets};
 
 use crate::chart;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 

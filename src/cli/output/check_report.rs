@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
+use super::exit_code::Exit;
 use super::terminal::{Mark, Ui};
 use crate::api::util::text::visible_cell;
 use crate::check::inside::{HOSTING, HealthFacts, OWN_API};

@@ -3,36 +3,13 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
+use super::exit_code::Exit;
 use super::terminal::Ui;
 use crate::api::remedy::Remedy;
 use crate::api::util::text::escaped_text;
 use crate::chart::Diagnostics;
 use crate::chart::values::suggest;
 use crate::k8s::error_sentences;
-
-/// The exit codes that are promised to scripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Exit {
-    /// Done.
-    Ok = 0,
-    /// It failed.
-    Failed = 1,
-    /// Wrong arguments or values.
-    Usage = 2,
-    /// Preflight refused; nothing was written.
-    Preflight = 3,
-    /// A wait ran out of time.
-    TimedOut = 4,
-    /// Left part-done, or leftovers were found.
-    PartDone = 5,
-    /// Refused because it could destroy something.
-    Refused = 6,
-    /// The installation is not healthy.
-    Unhealthy = 7,
-    /// Ended by a signal.
-    Interrupted = 130,
-}
 
 /// A failed command, as it is shown to the user.
 #[derive(Debug)]

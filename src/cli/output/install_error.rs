@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::check_report;
-use super::error::{CliError, Exit};
+use super::error::CliError;
+use super::exit_code::Exit;
 use super::remedy::way_to;
 use super::terminal::Ui;
 use crate::api::names::ControlPlaneName;

@@ -3,6 +3,7 @@
 pub(in crate::cli) mod check_report;
 pub(in crate::cli) mod check_table;
 pub(in crate::cli) mod error;
+pub(in crate::cli) mod exit_code;
 pub(in crate::cli) mod fleet_page;
 pub(in crate::cli) mod format;
 pub(in crate::cli) mod install_error;

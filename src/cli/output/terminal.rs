@@ -11,7 +11,8 @@ use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::error::{CliError, Exit};
+use super::error::CliError;
+use super::exit_code::Exit;
 use super::remedy::Here;
 use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, paint_text, strip_styles};
 use crate::api::util::text::{escaped_json, escaped_text};

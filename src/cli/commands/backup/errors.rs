@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::backup::{ArchiveError, WriteError};
 use crate::cli::connect::request_failed;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::engine_error;
 use crate::control_plane::backup::BackupError;
 

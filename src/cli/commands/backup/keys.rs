@@ -9,7 +9,8 @@ use crate::api::shell::quote_word;
 use crate::api::util::file::{self, FileError, wrap_io_error};
 use crate::api::util::text::visible_word;
 use crate::backup::{Identity, Opening, Recipient, RecipientError, Seal};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::local_file_error;
 use crate::pki::SecretText;
 

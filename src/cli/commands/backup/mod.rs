@@ -18,7 +18,8 @@ use crate::api::util::file::{self, FileError, describe_file_kind, wrap_io_error}
 pub(in crate::cli) use crate::api::util::size::format_size;
 use crate::backup::{SIDECAR, Sidecar};
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::local_file_error;
 use crate::cli::output::terminal::Ui;
 pub(in crate::cli) use errors::{archive_error, backup_error};

@@ -7,7 +7,8 @@ use clap::Args;
 use super::keys::OpeningArgs;
 use super::{archive_error, open_archive, read_sidecar};
 use crate::backup::{ArchiveError, read_archive_header};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 

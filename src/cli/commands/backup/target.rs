@@ -10,7 +10,8 @@ use crate::api::shell::quote_word;
 use crate::api::util::file::{self, FileError};
 use crate::api::util::new_file::NewFile;
 use crate::backup::{EXTENSION, WITHOUT_KEYS};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::{add_file_remedy, local_file_error};
 use crate::control_plane::backup::Output;
 

@@ -9,7 +9,8 @@ use clap::Subcommand;
 
 use crate::api::names::ControlPlaneName;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// Show and renew the certificates of a control plane

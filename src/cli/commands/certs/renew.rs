@@ -21,7 +21,8 @@ use crate::cli::args::timeouts::parse_duration;
 use crate::cli::connect::{
     connect_cluster, find_home, refused_by_check, refused_rights, request_failed, require_verified_server,
 };
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::cli::signals::until_stopped;

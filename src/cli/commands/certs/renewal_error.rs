@@ -4,7 +4,8 @@ use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::certificates::KeysError;
 use crate::cli::connect::request_failed;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::control_plane::renewal_job::RenewalError;
 
 /// The error of a renewal that was not done.

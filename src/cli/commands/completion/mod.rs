@@ -7,7 +7,8 @@ use std::io::Write as _;
 use clap::{Args, Command, ValueEnum};
 use clap_complete::env::{EnvCompleter, Fish, Powershell, Shells};
 
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use crate::cli::parser::plugin_name::PluginName;
 use crate::cli::parser::program_name::rename_tree;

@@ -5,7 +5,8 @@ pub(in crate::cli) mod status;
 use clap::Subcommand;
 
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// Inspect the etcd of a control plane

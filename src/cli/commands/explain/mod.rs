@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::style::{END, HEADING};
 use crate::cli::output::terminal::Ui;
 use pages::Page;

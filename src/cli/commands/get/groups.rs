@@ -12,7 +12,8 @@ use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::connect::{control_plane_client, list_failed};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::table::{Columns, pad_cell, table_row, text_width};
 use crate::cli::output::terminal::Ui;
 

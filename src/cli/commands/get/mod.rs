@@ -15,7 +15,8 @@ use serde::Serialize;
 use crate::api::util::text::visible_cell;
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// List what a control plane manages, or print the values of an installation

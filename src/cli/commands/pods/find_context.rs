@@ -8,7 +8,8 @@ use kube::Api;
 
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::k8s::Target;
 
 /// How long one cluster may take to answer.

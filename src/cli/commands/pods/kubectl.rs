@@ -4,7 +4,8 @@ use std::process::Command;
 
 use super::Place;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// Runs kubectl with a context of the user's own; its exit code is that of this program.

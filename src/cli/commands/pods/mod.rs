@@ -20,7 +20,8 @@ use crate::cli::commands::why::no_such_object;
 use crate::cli::connect::{
     connect_to_control_plane, find_registered_cluster, list_failed, no_such_cluster, request_failed,
 };
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live::source_key;

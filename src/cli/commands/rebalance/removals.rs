@@ -11,7 +11,8 @@ use crate::api::removals::{FrozenRemovals, KEY, NAMED, RemovalRecord};
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::connect::request_failed;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::{Question, Ui};
 

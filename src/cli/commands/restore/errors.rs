@@ -4,7 +4,8 @@ use crate::api::names::ControlPlaneName;
 use crate::cli::commands::backup::archive_error;
 use crate::cli::commands::etcd::status::access_error;
 use crate::cli::connect::request_failed;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::engine_error;
 use crate::control_plane::restore::RestoreError;
 

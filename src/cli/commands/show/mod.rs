@@ -12,7 +12,8 @@ use clap::Subcommand;
 
 use super::versions;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// Show the values, images, rights and templates of a chart

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::chart::{self, Chart, Kind, Preset, output};
 use crate::cli::args::chart_choice;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// List the presets, or print one of them

@@ -6,7 +6,8 @@ use crate::chart::output;
 use crate::chart::values::{schema_of_line, written_schema};
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// Print the JSON Schema of a file of values, for editors

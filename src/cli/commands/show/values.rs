@@ -8,7 +8,8 @@ use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::package::wrong_values;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use crate::cli::render_offline::build_typed_values;
 

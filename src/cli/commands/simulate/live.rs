@@ -10,7 +10,8 @@ use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy
 use crate::cli::args::global::Global;
 use crate::cli::commands::why::fleet::{list_lenient, list_objects, read_scheduler_facts};
 use crate::cli::connect::{connect_to_control_plane, list_failed, request_failed};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use crate::placement::simulate::{FleetState, SourceObject};
 

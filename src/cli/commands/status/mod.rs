@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::args::global::Global;
 use crate::cli::args::timeouts::parse_duration;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::install::progress::Progress as _;

@@ -9,7 +9,8 @@ use crate::cli::args::agent::AgentPlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::object_name::explained_field;
 use crate::cli::args::values::with_precedence;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = with_precedence!(

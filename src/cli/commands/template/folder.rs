@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::api::util::file;
 use crate::api::util::file::{FileError, wrap_io_error};
 use crate::chart::{Object, output};
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::format::Format;
 use crate::cli::output::install_error::add_file_remedy;
 

@@ -11,7 +11,8 @@ use clap::Subcommand;
 
 use crate::api::version::KubeMinor;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use crate::install::release_spec::Package;
 

@@ -8,7 +8,8 @@ use clap::Subcommand;
 use crate::api::util::text::visible_list;
 use crate::apply::Removed;
 use crate::cli::args::global::Global;
-use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::error::CliError;
+use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
 /// Remove a control plane or an agent
