@@ -7,26 +7,23 @@
 
 mod cluster;
 mod fields;
+mod size_limit;
 mod user;
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Kubeconfig};
 
-use crate::api::util::file_fault::{FileFault, Usage};
 use crate::api::util::text::{visible_cell, visible_line};
 
 pub use cluster::server_url;
 pub use fields::{FIELDS, FieldShape};
+pub use size_limit::{MAX_KUBECONFIG_BYTES, read_bounded};
 pub use user::{is_sendable, read_token};
-
-/// Number of bytes that a kubeconfig may have, and each file that it names.
-pub const MAX_BYTES: usize = 4 << 20;
 
 /// Placeholders that `kubectl config view` prints for data and for secrets, without `--raw`.
 const OMITTED: [&str; 2] = ["DATA+OMITTED", "REDACTED"];
@@ -59,21 +56,6 @@ pub enum ReadError {
     /// A field has the wrong type.
     #[error(transparent)]
     Field(#[from] FieldError),
-}
-
-/// Reads a file to its end, unless it has more than [`MAX_BYTES`]: devices and pipes need not have an end.
-///
-/// # Errors
-/// Errors of the file system with their [`FileFault`], and `FileTooLarge` for a file that is too large.
-pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| FileFault::from_io_error(path, Usage::Read, &error))?;
-    if bytes.len() > MAX_BYTES {
-        let message = format!("it is larger than {} MiB", MAX_BYTES >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
 }
 
 /// The text of a file in UTF-8, or in UTF-16 with a byte order mark as some shells write it.

@@ -10,7 +10,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::fields::UNKNOWN_MODE;
-use super::{MAX_BYTES, Wrong, check_placeholder, is_given, read_bounded, take_bytes};
+use super::size_limit::{MAX_KUBECONFIG_BYTES, read_bounded};
+use super::{Wrong, check_placeholder, is_given, take_bytes};
 
 /// Versions of the protocol of `exec` plugins: the current one, and the one before it.
 const PLUGIN_VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
@@ -131,7 +132,7 @@ fn check_token_file(user: &mut AuthInfo) -> Result<(), Wrong> {
 pub fn read_token(file: &Path) -> Result<String, String> {
     let unreadable = |error: &dyn std::fmt::Display| format!("cannot be read: {}: {error}", file.display());
     let bytes = read_bounded(file).map_err(|error| match error.kind() {
-        std::io::ErrorKind::FileTooLarge => format!("is a file larger than {} MiB", MAX_BYTES >> 20),
+        std::io::ErrorKind::FileTooLarge => format!("is a file larger than {} MiB", MAX_KUBECONFIG_BYTES >> 20),
         _ => unreadable(&error),
     })?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not text"))?;
