@@ -5,17 +5,17 @@ use std::time::Duration;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, SerialNumber,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, KeyIdMethod, KeyUsagePurpose,
+    SerialNumber,
 };
 use time::OffsetDateTime;
 use x509_parser::asn1_rs::Tag;
 use x509_parser::extensions::ParsedExtension;
-use zeroize::Zeroize;
 
 use super::certificate::with_parsed_certificate;
 use super::encryption::{self, ENCRYPTION_FILE};
-use super::{CertificateFacts, Files, Lifetimes, PkiError, SecretText};
+use super::private_key::PrivateKey;
+use super::{CertificateFacts, Files, Lifetimes, PkiError};
 
 /// The three authorities. They are separate, so that none can vouch for another's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,31 +75,6 @@ pub const AUTHORITY_FILES: [&str; 9] = [
     SIGNING_KEY_FILE,
     VERIFYING_KEY_FILE,
 ];
-
-/// A private key that is wiped when dropped.
-pub(super) struct PrivateKey(pub(super) KeyPair);
-
-impl PrivateKey {
-    pub(super) fn generate_key(entry: &str) -> Result<Self, PkiError> {
-        KeyPair::generate().map(Self).map_err(|source| PkiError::Make { entry: entry.to_owned(), source })
-    }
-
-    pub(super) fn parse(entry: &str, pem: &str) -> Result<Self, PkiError> {
-        KeyPair::from_pem(pem)
-            .map(Self)
-            .map_err(|_| PkiError::from_unreadable_text(entry, pem, "a private key in PKCS#8 PEM form"))
-    }
-
-    pub(super) fn to_text(&self) -> SecretText {
-        SecretText::new(self.0.serialize_pem())
-    }
-}
-
-impl Drop for PrivateKey {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
 
 /// Key material that a control plane keeps: three authorities, the pair that signs service-account tokens and the key
 /// for encryption at rest. A value of this type has been checked: nothing missing, keys fitting, nothing expired.

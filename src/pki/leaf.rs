@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose, PublicKeyData as _};
 use time::OffsetDateTime;
 
-use super::authority::{PrivateKey, distinguished_name, random_serial_number, validity_period};
+use super::authority::{distinguished_name, random_serial_number, validity_period};
 use super::certificate::{signed_by, with_parsed_certificate};
+use super::private_key::PrivateKey;
 use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
 use crate::api::util::digest;
 

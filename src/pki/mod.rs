@@ -18,6 +18,7 @@ mod kubeconfig;
 mod kubeconfig_edit;
 mod leaf;
 mod placeholder;
+mod private_key;
 mod san;
 pub mod secrets;
 #[cfg(test)]
