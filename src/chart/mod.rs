@@ -73,7 +73,8 @@
 //! | [`inspect::show`], [`inspect::readme`] | values as commented YAML, the images of all pods; the documentation of a chart |
 //! | [`patch`] | patches of rendered objects |
 //! | [`inspect::lint`] | what can be known about rendered objects without a cluster |
-//! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
+//! | [`mask`] | masking of Secrets |
+//! | [`output`] | YAML that every reader understands alike, JSON |
 //! | [`Files`], [`embedded_presets`], [`values_file`] | what is embedded |
 //!
 //! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
@@ -90,6 +91,7 @@ mod files;
 pub mod inspect;
 mod load;
 pub mod manifests;
+pub mod mask;
 pub mod output;
 pub mod patch;
 pub mod render;

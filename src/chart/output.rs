@@ -1,11 +1,10 @@
-//! Objects as text: YAML that every reader understands alike, and JSON; and with the data of Secrets masked.
+//! Objects as text: YAML that every reader understands alike, and JSON.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::values::MASK;
 use super::yaml::write;
 use crate::api::util::text::{escaped_json, is_clean};
 
@@ -80,27 +79,6 @@ pub fn canonical_json(value: &Value) -> String {
     sort_keys(value).to_string()
 }
 
-/// The object with the data of a Secret masked; other objects as they are.
-#[must_use]
-pub fn mask_secret_data(object: &Value) -> Value {
-    let mut object = object.clone();
-    if object.get("kind").and_then(Value::as_str) != Some("Secret") {
-        return object;
-    }
-    for field in ["data", "stringData"] {
-        if let Some(map) = object.get_mut(field).and_then(Value::as_object_mut) {
-            for value in map.values_mut() {
-                *value = Value::String(MASK.to_owned());
-            }
-        }
-    }
-    let applied = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
-    if let Some(value) = object.pointer_mut(applied) {
-        *value = Value::String(MASK.to_owned());
-    }
-    object
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -133,17 +111,6 @@ mod tests {
             assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value, "{text}");
         }
         assert_eq!(serde_json::from_str::<Value>(&format_json(&value)).unwrap(), value);
-    }
-
-    #[test]
-    fn nothing_of_a_secret_is_left_after_masking() {
-        let applied = "kubectl.kubernetes.io/last-applied-configuration";
-        let secret = json!({"kind": "Secret", "metadata": {"name": "s", "annotations": {applied: "canary"}},
-            "data": {"a": "canary"}, "stringData": {"b": "canary"}});
-        let shown = mask_secret_data(&secret).to_string();
-        assert!(!shown.contains("canary") && shown.contains("\"a\""), "{shown}");
-        let other = json!({"kind": "ConfigMap", "data": {"a": "x"}});
-        assert_eq!(mask_secret_data(&other), other);
     }
 
     #[test]

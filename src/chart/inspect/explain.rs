@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use crate::chart::diagnostic::{Diagnostics, Place};
 use crate::chart::load::Chart;
+use crate::chart::mask::MASK;
 use crate::chart::output;
 use crate::chart::patch::PatchedBy;
 use crate::chart::render::{Leaf, Piece, RenderInput, Trace};
-use crate::chart::values::{MASK, OriginOf, ValuesTree, plain_json};
+use crate::chart::values::{OriginOf, ValuesTree, plain_json};
 use crate::chart::yaml::node::show_path;
 
 /// Reason that a field cannot be explained.

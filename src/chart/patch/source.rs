@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::chart::diagnostic::{Diagnostics, Place};
 use crate::chart::inspect::explain::{ExplainError, Explanation, each_leaf, find_value_at, parse_path};
-use crate::chart::output::mask_secret_data;
+use crate::chart::mask::mask_secret_data;
 use crate::chart::render::Object;
 use crate::chart::yaml::node::show_path;
 

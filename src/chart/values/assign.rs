@@ -51,7 +51,7 @@ impl Argument<'_> {
 
     fn argument_place(&self, start: usize, end: usize) -> Place {
         let mut place = Place::in_text(self.flag, self.text, start, end);
-        crate::chart::yaml::redact::hide_behind_secret_key(&mut place);
+        crate::chart::mask::hide_behind_secret_key(&mut place);
         place
     }
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::api::util::file_fault::{FileFault, Usage};
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::mask::hide_behind_secret_key;
 use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, merge_nodes};
 use crate::chart::yaml::read;
-use crate::chart::yaml::redact::hide_behind_secret_key;
 
 use super::assign::{self, Assignment};
 use super::images::{self, VersionImage};

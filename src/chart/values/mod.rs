@@ -33,4 +33,4 @@ pub use written::written_schema;
 pub(super) use images::{VersionImage, version_of_tag};
 pub(super) use pod_fields::OWN_LABELS;
 pub(super) use schema::{Schema, Views, plain_json};
-pub(super) use tree::{MASK, digest_value};
+pub(super) use tree::digest_value;

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
+use crate::chart::mask::MASK;
 use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
@@ -31,9 +32,6 @@ pub struct OriginOf {
     /// Places of the values that it overrode, in the order in which those were given.
     pub overrode: Vec<Place>,
 }
-
-/// Text that stands for a secret wherever values are shown.
-pub(in crate::chart) const MASK: &str = "********";
 
 impl ValuesTree {
     pub(super) fn new(

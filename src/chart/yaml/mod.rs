@@ -4,6 +4,5 @@
 pub(in crate::chart) mod json;
 pub(in crate::chart) mod node;
 pub(in crate::chart) mod read;
-pub(in crate::chart) mod redact;
 pub(in crate::chart) mod scalar;
 pub(in crate::chart) mod write;

@@ -7,11 +7,11 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrI
 
 use super::json::Json;
 use super::node::{Data, Entry, Mapping, Node, Origin, Sources, show_path};
-use super::redact::hide_behind_secret_key;
 use super::scalar::shorten_text;
 use crate::chart::depth;
 use crate::chart::depth::MAX_DEPTH;
 use crate::chart::diagnostic::{Diagnostic, Place};
+use crate::chart::mask::hide_behind_secret_key;
 
 /// Largest size of a source, in bytes. A Kubernetes object cannot hold more either.
 pub(crate) const MAX_BYTES: usize = 1 << 20;

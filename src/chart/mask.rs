@@ -1,6 +1,33 @@
-//! Hides what looks like a secret on a line that is shown although no schema says what is secret on it.
+//! How secrets are masked in what is shown: the data of Secrets, and what looks like a secret on a line of which no schema
+//! says what is secret on it. Values that the schema marks are masked by `ValuesTree::to_masked_json`.
+
+use serde_json::Value;
 
 use crate::chart::diagnostic::Place;
+
+/// Text that stands for a secret wherever values are shown.
+pub(in crate::chart) const MASK: &str = "********";
+
+/// The object with the data of a Secret masked; other objects as they are.
+#[must_use]
+pub fn mask_secret_data(object: &Value) -> Value {
+    let mut object = object.clone();
+    if object.get("kind").and_then(Value::as_str) != Some("Secret") {
+        return object;
+    }
+    for field in ["data", "stringData"] {
+        if let Some(map) = object.get_mut(field).and_then(Value::as_object_mut) {
+            for value in map.values_mut() {
+                *value = Value::String(MASK.to_owned());
+            }
+        }
+    }
+    let applied = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+    if let Some(value) = object.pointer_mut(applied) {
+        *value = Value::String(MASK.to_owned());
+    }
+    object
+}
 
 /// Masks everything after a key that sounds like a secret, on a line that cannot be read and so has no schema.
 pub(crate) fn hide_behind_secret_key(place: &mut Place) {
@@ -31,7 +58,20 @@ fn first_secret_word(line: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn nothing_of_a_secret_is_left_after_masking() {
+        let applied = "kubectl.kubernetes.io/last-applied-configuration";
+        let secret = json!({"kind": "Secret", "metadata": {"name": "s", "annotations": {applied: "canary"}},
+            "data": {"a": "canary"}, "stringData": {"b": "canary"}});
+        let shown = mask_secret_data(&secret).to_string();
+        assert!(!shown.contains("canary") && shown.contains("\"a\""), "{shown}");
+        let other = json!({"kind": "ConfigMap", "data": {"a": "x"}});
+        assert_eq!(mask_secret_data(&other), other);
+    }
 
     fn hidden(text: &str, start: usize, end: usize) -> (String, String) {
         let mut place = Place::in_text("f", text, start, end);
