@@ -11,6 +11,7 @@ use crate::api::extra_kind::ExtraKind;
 use crate::api::names::{ClusterName, DEFAULT_NAMESPACE};
 use crate::api::namespace_pattern::NamespacePattern;
 use crate::api::registration::IDENTITY_SECRET;
+use crate::api::values::agent_certificate_lifetime::DEFAULT_CERTIFICATE_SECONDS;
 use crate::api::version::ServiceVersion;
 use crate::daemon::log::LogFormat;
 
@@ -106,7 +107,7 @@ pub struct Args {
     pub existing_namespaces: ExistingNamespaces,
 
     /// Validity of the requested certificate, in seconds
-    #[arg(long, default_value_t = 90 * 86_400, value_name = "SECONDS", hide = true)]
+    #[arg(long, default_value_t = DEFAULT_CERTIFICATE_SECONDS, value_name = "SECONDS", hide = true)]
     pub certificate_seconds: i32,
 
     /// Time after which copies without a Schedule are deleted, in seconds

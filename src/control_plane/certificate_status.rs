@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::Api;
 use serde::Serialize;
 
-use super::agent_certificates::{AgentCertificate, list_agent_certificates};
+use super::agent_certificate_ends::{AgentCertificate, list_agent_certificates};
 use super::health::format_error_chain;
 use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets, from_secrets};
 use super::values::PkiSource;

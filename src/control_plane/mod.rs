@@ -1,6 +1,6 @@
 //! Installs, checks and removes a control plane.
 
-pub mod agent_certificates;
+pub mod agent_certificate_ends;
 pub mod backup;
 pub mod certificate_status;
 pub mod charts;

@@ -12,9 +12,10 @@ use super::values::{
 };
 use super::version::recorded_minor;
 use crate::api::admission::{self, UNUSED_PLUGINS, WEBHOOK_PLUGINS};
+use crate::api::values::agent_certificate_lifetime::CERTIFICATE_AT_LEAST;
 use crate::api::values::lifetime;
-use crate::api::values::lifetime::{CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::api::values::pod_values::Resources;
+use crate::api::values::token_lifetime::TOKEN_AT_LEAST;
 use crate::api::version::KubeMinor;
 use crate::chart::values::{
     PodFields, check_annotations, check_node_selector, check_peers, check_pods, check_proxy, is_range,

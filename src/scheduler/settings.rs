@@ -9,7 +9,9 @@ use serde::{Deserialize, Deserializer};
 
 use crate::api::extra_kind::{self, ExtraKind};
 use crate::api::protocol;
+use crate::api::values::agent_certificate_lifetime::{CERTIFICATE_AT_LEAST, default_certificate_lifetime};
 use crate::api::values::lifetime;
+use crate::api::values::token_lifetime::{TOKEN_AT_LEAST, default_init_token_lifetime};
 use crate::daemon::log::LogFormat;
 
 /// Runs the control loops of a control plane: CustomResourceDefinitions, registration, cluster health and placement.
@@ -111,13 +113,17 @@ pub struct Settings {
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
     /// Validity of an init token; it is replaced at half of that.
-    #[serde(rename = "initTokenTTL", default = "thirty_days", deserialize_with = "token_ttl")]
+    #[serde(rename = "initTokenTTL", default = "default_init_token_lifetime", deserialize_with = "token_ttl")]
     pub init_token_ttl: Duration,
     /// Mode of registration.
     #[serde(default)]
     pub registration: Registration,
     /// Maximum validity of an agent's certificate.
-    #[serde(rename = "agentCertificateTTL", default = "ninety_days", deserialize_with = "certificate_ttl")]
+    #[serde(
+        rename = "agentCertificateTTL",
+        default = "default_certificate_lifetime",
+        deserialize_with = "certificate_ttl"
+    )]
     pub agent_certificate_ttl: Duration,
     /// Rate limit of new workload clusters per minute; more have to wait.
     #[serde(default = "sixty")]
@@ -143,20 +149,12 @@ const fn sixty() -> usize {
     60
 }
 
-const fn thirty_days() -> Duration {
-    Duration::from_secs(30 * 86_400)
-}
-
-const fn ninety_days() -> Duration {
-    Duration::from_secs(90 * 86_400)
-}
-
 fn token_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserialize_ttl(deserializer, lifetime::TOKEN_AT_LEAST)
+    deserialize_ttl(deserializer, TOKEN_AT_LEAST)
 }
 
 fn certificate_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserialize_ttl(deserializer, lifetime::CERTIFICATE_AT_LEAST)
+    deserialize_ttl(deserializer, CERTIFICATE_AT_LEAST)
 }
 
 fn deserialize_ttl<'de, D: Deserializer<'de>>(deserializer: D, at_least: Duration) -> Result<Duration, D::Error> {

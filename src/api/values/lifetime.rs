@@ -1,17 +1,9 @@
-//! Lengths of time as values have them, and the bounds of what may live for one.
+//! Lengths of time as values have them.
 
 use std::time::Duration;
 
-use crate::api::registration::validity;
-
 /// Limit that every length of time has to stay below: ten years.
 const LIMIT: Duration = Duration::from_secs(3650 * 86_400);
-
-/// The shortest life of a token.
-pub const TOKEN_AT_LEAST: Duration = Duration::from_secs(1);
-
-/// The shortest life of a certificate.
-pub const CERTIFICATE_AT_LEAST: Duration = Duration::from_secs(validity::MIN_SECONDS.unsigned_abs() as u64);
 
 /// Reason that a text is no length of time that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +47,8 @@ pub fn parse_lifetime(text: &str, at_least: Duration) -> Result<Duration, Lifeti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::values::agent_certificate_lifetime::CERTIFICATE_AT_LEAST;
+    use crate::api::values::token_lifetime::TOKEN_AT_LEAST;
 
     #[test]
     fn lengths_of_time_have_a_unit() {

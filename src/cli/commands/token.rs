@@ -13,6 +13,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use crate::api::bootstrap_token::{NAMESPACE, Token};
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::names::ClusterName;
+use crate::api::values::token_lifetime::{CLUSTER_TOKEN_BOUNDS, DEFAULT_CLUSTER_TOKEN};
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -23,9 +24,6 @@ use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use crate::k8s::connect::init_kubeconfig::{Init, build_init_kubeconfig};
 use crate::workload_cluster::control_plane_api::init_secret;
-
-/// Shortest and longest life of a token.
-const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(30 * 86_400);
 
 /// Manage bootstrap tokens for single workload clusters
 #[derive(Debug, Subcommand)]
@@ -52,7 +50,7 @@ pub(crate) struct CreateTokenArgs {
     name: String,
 
     /// Validity of the token, from 10m to 720h
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_ttl)]
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_CLUSTER_TOKEN, value_parser = parse_ttl)]
     ttl: Duration,
 
     /// Create a token even if the kubeconfig has no CA for the server
@@ -62,7 +60,7 @@ pub(crate) struct CreateTokenArgs {
 
 fn parse_ttl(text: &str) -> Result<Duration, String> {
     let ttl = parse_duration(text)?;
-    if TTL.contains(&ttl) { Ok(ttl) } else { Err("expected a time from 10m to 720h".to_owned()) }
+    if CLUSTER_TOKEN_BOUNDS.contains(&ttl) { Ok(ttl) } else { Err("expected a time from 10m to 720h".to_owned()) }
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Result<Exit, CliError> {

@@ -19,7 +19,7 @@ use crate::cli::output::exit_code::Exit;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::cli::signals::until_stopped;
-use crate::control_plane::agent_certificates::list_agent_certificates;
+use crate::control_plane::agent_certificate_ends::list_agent_certificates;
 use crate::control_plane::health::{format_error_chain, wait_until_healthy};
 use crate::control_plane::kubeconfig::{find_kubeconfig, place_kubeconfig};
 use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
