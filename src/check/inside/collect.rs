@@ -20,9 +20,9 @@ use crate::api::deletion_hold::DeletionHold;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::lenient::field;
 use crate::api::mass_loss::{self, MassLossRecord};
+use crate::api::mass_removal::RemovalRecord;
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
-use crate::api::removals::RemovalRecord;
 use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
 use crate::k8s::connect::init_kubeconfig::Init;
 

@@ -3,8 +3,8 @@
 use super::{HOSTING, HealthFacts, Member, OWN_API, own_api};
 use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
+use crate::api::mass_removal::{FrozenRemovals, RemovalRecord};
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
-use crate::api::removals::{FrozenRemovals, RemovalRecord};
 use crate::check::{Check, CheckResult};
 
 fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {

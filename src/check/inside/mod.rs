@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::deletion_hold::DeletionHold;
 use crate::api::mass_loss::MassLossRecord;
-use crate::api::removals::RemovalRecord;
+use crate::api::mass_removal::RemovalRecord;
 
 pub use collect::{health_rights, list_registered_members, read_components, read_inside};
 pub use judge::CHECKS;

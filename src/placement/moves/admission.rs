@@ -24,7 +24,7 @@ pub struct MoveLimits<'a> {
     pub now: i64,
     /// When this leader's term began.
     pub term: i64,
-    /// The brake on mass losses is pulled, or one of our watches is stale: no event or bookmark for 60 s.
+    /// Mass-loss protection is active, or one of our watches is stale: no event or bookmark for 60 s.
     pub frozen: bool,
     /// Every group that waits, moves, or moved within the last minute, by name.
     pub groups: &'a BTreeMap<String, GroupMoves>,

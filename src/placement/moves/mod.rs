@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `now` | own monotonic clock, set by the server's time in each answer to a renewal of the Lease |
 //! | `admitted` | the group is in [`admit_moves`] or [`admit_failovers`] of the same moment |
-//! | `frozen`, `frozen_seconds` | the brake on mass losses; the seconds since `move.since` in which it was pulled |
+//! | `frozen`, `frozen_seconds` | mass-loss protection is active; the seconds since `move.since` in which it was |
 //! | `policy` | watch of SchedulePolicies: `Gone` if none that is valid matches, `Suspended` by `spec.suspend` |
 //! | `source.there` | watch of the sources; `false` only by a Deleted event, or 404 to a GET, of the same uid |
 //! | `source.hash`, `volumes`, `once` | [`facts`](super::facts) of the source, with its overrides |
@@ -73,8 +73,8 @@
 
 mod admission;
 mod begin;
-mod brake;
 mod exclude;
+mod mass_removal;
 mod once;
 mod record;
 mod removing;
@@ -89,8 +89,8 @@ pub use admission::{
     FailoverCredit, GroupMoves, MoveLimits, RunningMove, TERM_GATE_SECONDS, WaitingMove, admit_failovers, admit_moves,
     queue_moves,
 };
-pub use brake::{RemovalCause, RemovalLimits, RemovalVerdict, limit_removals, removals_left};
 pub use exclude::{exclude_cluster, forget_exclusions};
+pub use mass_removal::{RemovalCause, RemovalLimits, RemovalVerdict, limit_removals, removals_left};
 pub use record::{ClusterAmounts, ExcludedCluster, ExclusionReason, Move, MoveCause, MovePhase, MoveRecord, MoveRetry};
 pub use seen::{ScaledShares, Seen, SeenCluster, SeenDecision, SeenPolicy, SeenReport, SeenSchedule, SeenSource};
 pub use step::step;

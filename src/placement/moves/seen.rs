@@ -16,9 +16,9 @@ pub struct Seen {
     /// The group is among those that [`admit_moves`](super::admit_moves) or
     /// [`admit_failovers`](super::admit_failovers) let begin.
     pub admitted: bool,
-    /// The brake on mass losses is pulled: no move begins, and deadlines stand still.
+    /// Mass-loss protection is active: no move begins, and deadlines stand still.
     pub frozen: bool,
-    /// Seconds since the running move began during which that brake was pulled. They extend its deadline.
+    /// Seconds since the running move began during which that protection was active. They extend its deadline.
     #[serde(default)]
     pub frozen_seconds: i64,
     /// State of the policy.

@@ -90,7 +90,7 @@ fn step_scaled(view: View<'_>, running: &Move) -> Option<MoveStep> {
 fn step_growing(view: View<'_>, running: &Move, sides: &Sides<'_>) -> MoveStep {
     let (seen, record) = (view.seen, view.record);
     let Sides { grow, shrink } = sides;
-    // The deadline stands still under the brake.
+    // The deadline stands still under mass-loss protection.
     let is_late = !seen.frozen && seen.now >= running.deadline.saturating_add(seen.frozen_seconds.max(0));
     let serves = |cluster: &str| {
         let needed = view.needed_amount(amount_in(&running.to, cluster), shrink);

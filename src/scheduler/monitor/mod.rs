@@ -1,9 +1,9 @@
 //! The monitor: writes the conditions of every cluster, syncs its labels and rights, and removes clusters that deregister.
 
-mod brake;
 pub mod cluster_conditions;
 pub mod cluster_labels;
 pub mod mass_loss;
+mod mass_loss_record;
 mod rights;
 
 use std::collections::BTreeSet;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::deletions;
 use super::faults;
 use super::follow_input::FollowContext;
 use super::plan::Plan;
+use super::schedule_deletions;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::store::{Assignment, Store};
 use super::write::{TargetMark, Write};
@@ -43,7 +43,7 @@ pub(super) fn plan_follow(store: &mut Store, namespace: &str, now: Instant) -> P
         return plan;
     }
     let is_written = plan.stages.is_empty();
-    plan.push_stage(keys.iter().flat_map(|key| deletions::release_schedules(store, key)).collect());
+    plan.push_stage(keys.iter().flat_map(|key| schedule_deletions::release_schedules(store, key)).collect());
     plan.push_stage(keys.iter().filter_map(|key| diff_label(store, key)).collect());
     for key in &keys {
         let fault = faults.get(key).map(faults::copy_fault_reason).into_iter();
@@ -60,7 +60,7 @@ pub(super) fn plan_follow(store: &mut Store, namespace: &str, now: Instant) -> P
 fn plan_leaving(store: &mut Store, keys: &[ObjectKey], namespace: &str, now: Instant) -> Vec<Write> {
     let leaving = planned_places(store, keys).filter(|(_, _, place)| place.state == PlaceState::Leaves);
     let mut writes: Vec<Write> =
-        leaving.flat_map(|(key, cluster, _)| deletions::delete_follower(store, key, cluster)).collect();
+        leaving.flat_map(|(key, cluster, _)| schedule_deletions::delete_follower(store, key, cluster)).collect();
     let granted = store.follow.take_leaves(writes.len(), now);
     if granted < writes.len() {
         store.postpone_follow(namespace, now);

@@ -12,7 +12,7 @@ use crate::placement::facts::ObjectKey;
 use crate::placement::live;
 use crate::placement::matching::Policy;
 
-/// What is seen of a group. What it becomes is in `group_plan`, what it loses in `deletions`.
+/// What is seen of a group. What it becomes is in `group_plan`, what it loses in `schedule_deletions`.
 pub(super) struct GroupContext<'a> {
     /// Sources, Schedules and what else the watches have brought.
     pub(super) store: &'a Store,

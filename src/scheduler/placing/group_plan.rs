@@ -1,5 +1,5 @@
 //! From a decision to writes: which Schedules a group has, its object, its members' labels, and how these differ from
-//! those that are there. Which Schedules it loses is in `deletions`.
+//! those that are there. Which Schedules it loses is in `schedule_deletions`.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::decide::Decided;
-use super::deletions;
 use super::faults::{self, CopyFaults};
 use super::follow_plan;
 use super::group_context::GroupContext;
 use super::group_status::is_same_group_status;
 use super::place::cluster_of;
 use super::plan::Plan;
+use super::schedule_deletions;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::source::Source;
 use super::store::Store;
@@ -65,7 +65,7 @@ impl<'a> GroupContext<'a> {
             return plan;
         }
         for key in &self.members {
-            plan.push_stage(deletions::release_schedules(self.store, key));
+            plan.push_stage(schedule_deletions::release_schedules(self.store, key));
         }
         // What is written now is not Available yet, whatever was reported before.
         if !plan.writes_schedules() {

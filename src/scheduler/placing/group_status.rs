@@ -13,7 +13,7 @@ use crate::placement::copy_state;
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 
-/// Reason of the condition Scheduled of a group that would move, and waits for the brake on mass losses.
+/// Reason of the condition Scheduled of a group that would move, and waits for the end of mass-loss protection.
 const FROZEN: &str = "Frozen";
 /// Most members that a group names; more are not placed together.
 const MEMBERS: usize = 1000;
@@ -113,7 +113,7 @@ impl GroupContext<'_> {
         condition::set_condition(&mut status.conditions, scheduled);
     }
 
-    /// Keeps what is recorded of a group that moves, or waits for its move; under the brake on mass losses it says so.
+    /// Keeps what is recorded of a group that moves, or waits for its move; under mass-loss protection it says so.
     fn keep_waiting_placement(&self, status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
         keep_placement(status, old);
         let frozen = self.recorded.as_ref().and_then(|recorded| recorded.frozen.clone());

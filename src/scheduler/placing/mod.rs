@@ -11,7 +11,7 @@
 //! (nodes, and what is promised of them). `reconcile` takes a request out of the queue in turns of tenants, so that no
 //! namespace waits for thousands of objects of another, decides a group where that is due by the pure functions of
 //! [`crate::placement`], and makes a `Plan`. `group_plan` says which Schedules a group has, `object_plan` which an object
-//! outside groups has, `follow_plan` which go along with these, `deletions` alone which are deleted; groups with a
+//! outside groups has, `follow_plan` which go along with these, `schedule_deletions` alone which are deleted; groups with a
 //! record go by `moving`. Separate tasks write the plans, one at a time per request.
 //! Schedules are the source of truth about existing copies: after a restart everything is read from them.
 
@@ -20,7 +20,6 @@ mod availability;
 mod broken_policies;
 mod changes;
 mod decide;
-mod deletions;
 mod event_queue;
 mod events;
 mod faults;
@@ -38,6 +37,7 @@ mod group_followers;
 mod group_plan;
 mod group_status;
 mod lost_clusters;
+mod mass_removal;
 mod moving;
 #[cfg(test)]
 mod moving_tests;
@@ -50,12 +50,9 @@ mod queue;
 mod rebalance;
 mod refusals;
 mod regroup;
-mod removal_cause;
-mod removal_class;
-mod removal_log;
+mod schedule_deletions;
 #[cfg(test)]
-mod removal_tests;
-mod removals;
+mod schedule_deletions_tests;
 mod schedule_diff;
 #[cfg(test)]
 mod simulate_tests;
@@ -99,13 +96,13 @@ use crate::placement::facts::ObjectKey;
 use crate::placement::tenant::Tenant;
 use decide::{Clusters, Decided};
 use follow_input::FollowContext;
+use mass_removal::hold::Removals;
+use mass_removal::record::{LogAnswer, carry_out_task, frozen_event};
 use moving::Moves;
 use place::namespace_and_name;
 use plan::Plan;
 use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
-use removal_log::LogAnswer;
-use removals::Removals;
 use store::Store;
 use write::{Address, Write, Written};
 use writer::{Events, WriteOutcome, Writer};
@@ -291,7 +288,7 @@ impl Placing {
         }
         self.mark_moves(now);
         if let Some(task) = self.removals.next_task(&self.store, self.clock.now()) {
-            self.log.spawn(removal_log::carry_out_task(self.client.clone(), task));
+            self.log.spawn(carry_out_task(self.client.clone(), task));
         }
         for request in self.store.refusals.take_due(now) {
             self.store.enqueue(request, Cause::Report, now);
@@ -538,7 +535,7 @@ impl Placing {
         }
         for (cause, frozen) in frozen {
             tracing::warn!(%cause, copies = frozen.count(), "too many removals: none is made");
-            self.writer.enqueue_event(removal_log::frozen_event(&cause, &frozen), &Tenant::ClusterScoped);
+            self.writer.enqueue_event(frozen_event(&cause, &frozen), &Tenant::ClusterScoped);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::deletions;
 use super::faults;
 use super::place::cluster_of;
 use super::plan::Plan;
+use super::schedule_deletions;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::source::Source;
 use super::store::{Assignment, Store};
@@ -25,7 +25,7 @@ pub(super) fn plan_object(store: &Store, key: &ObjectKey, direct: Option<&Direct
     };
     if store.assignments.get(key) == Some(&Assignment::Withdrawn) {
         return match store.evaluate_object(key) {
-            Some(Match::Never(never)) => deletions::plan_taking_back(store, source, never),
+            Some(Match::Never(never)) => schedule_deletions::plan_taking_back(store, source, never),
             _ => plan_removal(store, key, false).with_label(source, TargetMark::default()),
         };
     }
@@ -37,13 +37,13 @@ pub(super) fn plan_object(store: &Store, key: &ObjectKey, direct: Option<&Direct
 
 fn plan_release(store: &Store, key: &ObjectKey) -> Plan {
     let mut plan = Plan::default();
-    plan.push_stage(deletions::release_schedules(store, key));
+    plan.push_stage(schedule_deletions::release_schedules(store, key));
     plan
 }
 
 fn plan_removal(store: &Store, key: &ObjectKey, gone: bool) -> Plan {
     let mut plan = plan_release(store, key);
-    plan.push_stage(deletions::delete_all_schedules(store, key, gone));
+    plan.push_stage(schedule_deletions::delete_all_schedules(store, key, gone));
     plan
 }
 
@@ -63,13 +63,13 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     if plan.is_partial {
         return plan;
     }
-    plan.push_stage(deletions::release_schedules(store, key));
-    for deletion in deletions::delete_drained_namespaces(store, key, &pinned) {
+    plan.push_stage(schedule_deletions::release_schedules(store, key));
+    for deletion in schedule_deletions::delete_drained_namespaces(store, key, &pinned) {
         plan.push_stage(vec![deletion]);
     }
     // What is written now is not Available yet, whatever was reported before.
     if !plan.writes_schedules() {
-        plan.push_stage(deletions::delete_direct_schedules(store, key, &desired, &targets));
+        plan.push_stage(schedule_deletions::delete_direct_schedules(store, key, &desired, &targets));
     }
     let is_direct = is_direct(store, key);
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
@@ -127,7 +127,7 @@ fn desired_schedules<'a>(
     for (at, schedule) in store.copies_of(key) {
         let cluster = cluster_of(at);
         let is_target = pinned.contains(cluster);
-        if !is_target && deletions::is_drained_namespace(store, key, cluster) {
+        if !is_target && schedule_deletions::is_drained_namespace(store, key, cluster) {
             continue;
         }
         let is_frozen = direct.is_some_and(|direct| direct.frozen.contains(cluster)) && !is_target;

@@ -76,7 +76,7 @@ pub(super) enum RemovalClass {
     Asked,
     /// It is a part of a move, or a follower, or a namespace in which nothing is left: these have their own limits.
     Moved,
-    /// Something else, by the name of its cause: the brake on removals counts it.
+    /// Something else, by the name of its cause: mass-removal protection counts it.
     Caused(String),
 }
 

@@ -1,4 +1,4 @@
-//! The cases of `moves.json`: stories of one group, of admission, and of the brake on removals.
+//! The cases of `moves.json`: stories of one group, of admission, and of mass-removal protection.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 
 use fleetctl::api::crd::move_record::{ExclusionReason, MoveCause, MoveRecord};
 use fleetctl::api::labels::ANNOTATION_ASK;
-use fleetctl::api::removals::RemovalRecord;
+use fleetctl::api::mass_removal::RemovalRecord;
 
 use super::documented::documented_policy;
 use super::*;

@@ -1,7 +1,7 @@
 //! `rebalance`: lets groups move to where they fit better. It decides as the scheduler does, shows what would move and why,
 //! and then annotates the groups that it has shown. It also lets removals go on that the scheduler holds back.
 
-mod removals;
+mod mass_removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,8 +84,8 @@ struct MovingGroup {
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &RebalanceArgs) -> Result<Exit, CliError> {
     let client = control_plane_client(global).await?;
     if let Some(cause) = &args.cause {
-        let asked = removals::Asked { is_dry_run: args.dry_run, is_confirmed: args.yes };
-        return removals::continue_removals(ui, global, client, (cause, asked)).await;
+        let asked = mass_removal::Asked { is_dry_run: args.dry_run, is_confirmed: args.yes };
+        return mass_removal::continue_removals(ui, global, client, (cause, asked)).await;
     }
     let Some(said) = fleet::read_scheduler_facts(&client).await? else { return Err(not_readable()) };
     let Some(known) = Known::read_known_state(&client, said).await? else { return Err(not_readable()) };

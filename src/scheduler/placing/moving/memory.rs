@@ -29,7 +29,7 @@ pub(in crate::scheduler::placing) struct Moves {
     kept: BTreeMap<Place, (String, i64)>,
     /// Groups that wait for the answer of a cluster.
     unanswered: BTreeMap<String, BTreeSet<String>>,
-    /// Times in which the brake on mass losses was pulled.
+    /// Times in which mass-loss protection was active.
     freezes: Vec<(i64, Option<i64>)>,
     last_round: i64,
     credit: FailoverCredit,
@@ -89,7 +89,7 @@ impl Moves {
         self.groups.iter().filter(|(_, group)| group.waits.is_some()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Records whether the brake on mass losses is pulled; returns whether that is another answer than before.
+    /// Records whether mass-loss protection is active; returns whether that is another answer than before.
     pub(in crate::scheduler::placing) fn set_frozen(&mut self, frozen: bool, now: i64) -> bool {
         let was_frozen = self.is_frozen();
         match self.freezes.last_mut() {
@@ -105,7 +105,7 @@ impl Moves {
         self.freezes.last().is_some_and(|(_, end)| end.is_none())
     }
 
-    /// Returns the seconds since a time in which the brake was pulled.
+    /// Returns the seconds since a time in which mass-loss protection was active.
     pub(super) fn frozen_seconds(&self, since: i64, now: i64) -> i64 {
         self.freezes.iter().map(|(begin, end)| (end.unwrap_or(now) - *begin.max(&since)).max(0)).sum()
     }

@@ -37,7 +37,7 @@ use crate::placement::spread_proposal::{find_divided_member, read_fitting_record
 pub(super) struct Recorded {
     pub(super) record: MoveRecord,
     pub(super) moving: Option<(&'static str, String)>,
-    /// What it waits for under the brake on mass losses.
+    /// What it waits for under mass-loss protection.
     pub(super) frozen: Option<String>,
 }
 

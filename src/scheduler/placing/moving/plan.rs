@@ -18,13 +18,13 @@ use crate::placement::moves::{
 };
 use crate::placement::proposal::{cause_text, format_frozen, side_text};
 use crate::scheduler::placing::decide::{Clusters, Decided};
-use crate::scheduler::placing::deletions;
 use crate::scheduler::placing::events::event_about;
 use crate::scheduler::placing::faults::{self, CopyFaults};
 use crate::scheduler::placing::group_context::GroupContext;
 use crate::scheduler::placing::group_events::group_reference;
+use crate::scheduler::placing::mass_removal::class::stray_class;
 use crate::scheduler::placing::plan::Plan;
-use crate::scheduler::placing::removal_class;
+use crate::scheduler::placing::schedule_deletions;
 use crate::scheduler::placing::store::Store;
 use crate::scheduler::placing::write::{RemovalClass, Write};
 
@@ -238,7 +238,7 @@ impl<'a> Work<'a> {
         }
         let context = self.context(self.record);
         for key in &context.members {
-            let released = deletions::release_schedules(self.store, key);
+            let released = schedule_deletions::release_schedules(self.store, key);
             let events = restart_events(self.store, &released);
             plan.push_stage(released);
             plan.push_stage(events);
@@ -246,7 +246,7 @@ impl<'a> Work<'a> {
         let there = self.record.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
         let targets: BTreeSet<&str> = self.record.target.keys().chain(there).map(String::as_str).collect();
         for key in context.members.iter().filter(|key| !is_suspended && key.is_of_kind("", "Namespace")) {
-            plan.push_stage(deletions::delete_drained_namespaces(self.store, key, &targets));
+            plan.push_stage(schedule_deletions::delete_drained_namespaces(self.store, key, &targets));
         }
         // One kind of write at a time: what is edited is looked at again before anything of the group is deleted.
         let may_delete = !plan.writes_schedules() && (!is_suspended || self.record.running.is_some());
@@ -293,7 +293,7 @@ impl<'a> Work<'a> {
         let consent = self.record.running.as_ref().is_some_and(|running| running.consent);
         let class = |key: &ObjectKey| match self.record.running {
             Some(_) => RemovalClass::Moved,
-            None => removal_class::stray_class(self.store, self.name, key, cluster),
+            None => stray_class(self.store, self.name, key, cluster),
         };
         let has_pods = |key| self.store.source_facts(key).is_some_and(|facts| facts.shape.is_some());
         let mut copies = survey.live_copies(cluster);
@@ -302,7 +302,7 @@ impl<'a> Work<'a> {
             let copies = copies.iter().filter(|(key, ..)| has_pods(key) == with_pods);
             copies
                 .filter_map(|(key, at, copy)| {
-                    deletions::remove_in_move(self.store, key, (at, copy), (class(key), consent))
+                    schedule_deletions::remove_in_move(self.store, key, (at, copy), (class(key), consent))
                 })
                 .collect()
         })

@@ -1,22 +1,22 @@
-//! Keeps the record of the brake on removals in a ConfigMap, and says what is held back.
+//! Keeps the record of mass-removal protection in a ConfigMap, and says what is held back.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource as _};
 use serde_json::json;
 
-use super::events::event_about;
-use super::removals::RemovalTask;
-use super::write::Write;
+use super::hold::RemovalTask;
 use crate::api::first_of::first_of;
 use crate::api::labels::SCHEDULER_MANAGER;
 use crate::api::mass_loss::{NAME, NAMESPACE};
-use crate::api::removals::{FrozenRemovals, KEY, NAMED, RemovalRecord};
+use crate::api::mass_removal::{FrozenRemovals, KEY, NAMED, RemovalRecord};
 use crate::api::{Cluster, SchedulePolicy};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
+use crate::scheduler::placing::events::event_about;
+use crate::scheduler::placing::write::Write;
 
 /// The answer to a [`RemovalTask`].
-pub(super) enum LogAnswer {
+pub(in crate::scheduler::placing) enum LogAnswer {
     /// The record, with the version of what holds it.
     Read(Result<(RemovalRecord, Option<String>), CallError>),
     /// What was written, with the version of what holds it.
@@ -24,7 +24,7 @@ pub(super) enum LogAnswer {
 }
 
 /// Reads the record, or writes it.
-pub(super) async fn carry_out_task(client: Client, task: RemovalTask) -> LogAnswer {
+pub(in crate::scheduler::placing) async fn carry_out_task(client: Client, task: RemovalTask) -> LogAnswer {
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     match task {
         RemovalTask::Read => {
@@ -66,7 +66,7 @@ async fn write_removal_record(
 }
 
 /// Returns the event about a cause whose removals are held back.
-pub(super) fn frozen_event(cause: &str, frozen: &FrozenRemovals) -> Write {
+pub(in crate::scheduler::placing) fn frozen_event(cause: &str, frozen: &FrozenRemovals) -> Write {
     let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
     let text = format!(
         "{cause} would remove {} copies ({}), more than a tenth of all copies, or more than the limit for one hour: \

@@ -1,4 +1,4 @@
-//! The brake on removals: deletions of Schedules whose cause is neither their source nor a move wait until it is known how
+//! Holds removals back: deletions of Schedules whose cause is neither their source nor a move wait until it is known how
 //! many there are, and go on only if these are few or an operator allowed them.
 //!
 //! ```text
@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::place::{Place, cluster_of};
-use super::queue::ReconcileRequest;
-use super::store::Store;
-use super::write::{RemovalClass, Stages, Write};
 use crate::api::Schedule;
 use crate::api::labels::cluster_namespace;
-use crate::api::removals::{FrozenRemovals, NAMED, RemovalRecord};
+use crate::api::mass_removal::{FrozenRemovals, NAMED, RemovalRecord};
 use crate::placement::live::source_key;
 use crate::placement::moves::{RemovalCause, RemovalLimits, RemovalVerdict, limit_removals, removals_left};
+use crate::scheduler::placing::place::{Place, cluster_of};
+use crate::scheduler::placing::queue::ReconcileRequest;
+use crate::scheduler::placing::store::Store;
+use crate::scheduler::placing::write::{RemovalClass, Stages, Write};
 
 /// Seconds after which the entry of a cause of which nothing is due ends.
 const KEPT_SECONDS: i64 = 3_600;
@@ -43,14 +43,14 @@ struct Found {
 
 /// What is to be done with the record.
 #[derive(Debug)]
-pub(super) enum RemovalTask {
+pub(in crate::scheduler::placing) enum RemovalTask {
     Read,
     /// Write it over this version; there is none before the first.
     Write(RemovalRecord, Option<String>),
 }
 
 /// Removals that are held back or may go. Times are seconds of the control plane's clock.
-pub(super) struct Removals {
+pub(in crate::scheduler::placing) struct Removals {
     began: i64,
     record: RemovalRecord,
     /// The record was read, and nobody else is known to have written it since.
@@ -69,8 +69,8 @@ pub(super) struct Removals {
 }
 
 impl Removals {
-    /// Creates the brake of a term that begins now.
-    pub(super) fn new(now: i64) -> Self {
+    /// Creates the protection of a term that begins now.
+    pub(in crate::scheduler::placing) fn new(now: i64) -> Self {
         Self {
             began: now,
             record: RemovalRecord::default(),
@@ -87,7 +87,12 @@ impl Removals {
 
     /// Takes the removals out of the plan of a request that may not go yet. A plan that is not `whole` says nothing of the
     /// removals that it lacks.
-    pub(super) fn hold_removals(&mut self, request: &ReconcileRequest, stages: &mut Stages, (whole, now): (bool, i64)) {
+    pub(in crate::scheduler::placing) fn hold_removals(
+        &mut self,
+        request: &ReconcileRequest,
+        stages: &mut Stages,
+        (whole, now): (bool, i64),
+    ) {
         let before = self.passing.remove(request).unwrap_or_default();
         let known = self.held.remove(request).unwrap_or_default();
         let (mut held, mut passing) =
@@ -119,7 +124,7 @@ impl Removals {
     }
 
     /// Returns what has to be done with the record by now, if anything. `None` while it is being done.
-    pub(super) fn next_task(&mut self, store: &Store, now: i64) -> Option<RemovalTask> {
+    pub(in crate::scheduler::placing) fn next_task(&mut self, store: &Store, now: i64) -> Option<RemovalTask> {
         if self.next.is_some() || now < self.asked.saturating_add(1) {
             return None;
         }
@@ -212,13 +217,13 @@ impl Removals {
     }
 
     /// Takes the record as it was read.
-    pub(super) fn take_read_record(&mut self, record: RemovalRecord, version: Option<String>) {
+    pub(in crate::scheduler::placing) fn take_read_record(&mut self, record: RemovalRecord, version: Option<String>) {
         (self.record, self.version, self.is_read) = (record, version, true);
     }
 
     /// Takes the answer to a write of the record, with the version that it has then; returns the requests that may go on,
     /// and the causes that are held back from now on.
-    pub(super) fn take_written_record(
+    pub(in crate::scheduler::placing) fn take_written_record(
         &mut self,
         written: Option<(RemovalRecord, String)>,
         now: i64,
@@ -260,7 +265,7 @@ fn describe_frozen(store: &Store, due: &[(&ReconcileRequest, &Place)], since: Ti
     FrozenRemovals { since, copies, first }
 }
 
-/// Returns the number of copies of which the brake takes shares: those of decided objects that are not being deleted.
+/// Returns the number of copies of which the limits are shares: those of decided objects that are not being deleted.
 fn count_copies(store: &Store) -> usize {
     let counts = |schedule: &&Schedule| {
         let source = &schedule.spec.source_ref;
@@ -275,10 +280,10 @@ mod tests {
     use serde_json::json;
     use tokio::time::Instant;
 
-    use super::super::sources::{Change, Seen};
     use super::*;
+    use crate::api::mass_removal::RecordedCause;
     use crate::api::placeable::Kinds;
-    use crate::api::removals::RecordedCause;
+    use crate::scheduler::placing::sources::{Change, Seen};
 
     const CAUSE: &str = "policy/shop:7";
 

@@ -7,7 +7,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::api::mass_loss::{NAME, NAMESPACE};
-use crate::api::removals::{FrozenRemovals, KEY, NAMED, RemovalRecord};
+use crate::api::mass_removal::{FrozenRemovals, KEY, NAMED, RemovalRecord};
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::connect::request_failed;

@@ -1,4 +1,4 @@
-//! The record of the brake on removals: a scheduler that starts knows what its predecessors removed and held back,
+//! The record of mass-removal protection: a scheduler that starts knows what its predecessors removed and held back,
 //! `fleetctl status` shows what is held back, and `fleetctl rebalance --continue` lets it go on.
 
 use std::collections::BTreeMap;

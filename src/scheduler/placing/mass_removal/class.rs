@@ -1,12 +1,12 @@
-//! Who limits the deletion of a Schedule: nobody, the limits of moves, or the brake on removals.
+//! Who limits the deletion of a Schedule: nobody, the limits of moves, or mass-removal protection.
 
-use super::group_context::GroupContext;
-use super::place::{Place, cluster_of};
-use super::removal_cause::{DRAIN, REBALANCE, UNKNOWN};
-use super::store::Store;
-use super::write::RemovalClass;
+use super::cause::{DRAIN, REBALANCE, UNKNOWN};
 use crate::placement::decide::Target;
 use crate::placement::facts::ObjectKey;
+use crate::scheduler::placing::group_context::GroupContext;
+use crate::scheduler::placing::place::{Place, cluster_of};
+use crate::scheduler::placing::store::Store;
+use crate::scheduler::placing::write::RemovalClass;
 
 /// Returns whether the source of divided copies asks for less than they have together.
 fn is_scaled_down(store: &Store, key: &ObjectKey) -> bool {
@@ -18,7 +18,7 @@ fn is_scaled_down(store: &Store, key: &ObjectKey) -> bool {
 
 impl Store {
     /// Forgets that members of a group were edited whose copies are in its targets only.
-    pub(super) fn forget_edits(&mut self, group: &str, targets: &[Target]) {
+    pub(in crate::scheduler::placing) fn forget_edits(&mut self, group: &str, targets: &[Target]) {
         if self.edited.is_empty() {
             return;
         }
@@ -33,14 +33,19 @@ impl Store {
 
 impl GroupContext<'_> {
     /// Returns who limits that a member loses its Schedule in a cluster.
-    pub(super) fn removal_class(&self, key: &ObjectKey, at: &Place) -> RemovalClass {
+    pub(in crate::scheduler::placing) fn removal_class(&self, key: &ObjectKey, at: &Place) -> RemovalClass {
         let cause = self.active_decision().map(|decided| decided.record.cause.as_str());
         class_of_cause(self.store, key, cluster_of(at), cause)
     }
 }
 
 /// Returns who limits that a copy goes which nobody wants, of a group that does not move.
-pub(super) fn stray_class(store: &Store, group: &str, key: &ObjectKey, cluster: &str) -> RemovalClass {
+pub(in crate::scheduler::placing) fn stray_class(
+    store: &Store,
+    group: &str,
+    key: &ObjectKey,
+    cluster: &str,
+) -> RemovalClass {
     let status = store.groups.get(group).and_then(|group| group.status.as_ref());
     let cause = status.and_then(|status| Some(status.decision.as_ref()?.cause.as_str()));
     class_of_cause(store, key, cluster, cause)

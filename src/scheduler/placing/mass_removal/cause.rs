@@ -5,20 +5,20 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::decide::{Clusters, Decided};
 use crate::api::crd::group::ClusterRow;
 use crate::api::util::digest::short_digest;
 use crate::api::{Cluster, ScheduleGroupStatus};
 use crate::placement::decide::Current;
 use crate::placement::live;
 use crate::placement::matching::Policy;
+use crate::scheduler::placing::decide::{Clusters, Decided};
 
 /// Name of the cause of which nothing is known.
-pub(super) const UNKNOWN: &str = "unknown";
+pub(in crate::scheduler::placing) const UNKNOWN: &str = "unknown";
 
 /// Names of causes that are moves.
-pub(super) const DRAIN: &str = "drain";
-pub(super) const REBALANCE: &str = "rebalance";
+pub(in crate::scheduler::placing) const DRAIN: &str = "drain";
+pub(in crate::scheduler::placing) const REBALANCE: &str = "rebalance";
 
 /// Returns the name of an edit of a policy.
 fn name_policy_edit(policy: &Policy) -> String {
@@ -32,14 +32,14 @@ fn name_cluster_state(cluster: &Cluster) -> String {
 }
 
 /// Returns the name of this version of the program.
-pub(super) fn name_program() -> String {
+pub(in crate::scheduler::placing) fn name_program() -> String {
     format!("program:{}", env!("CARGO_PKG_VERSION"))
 }
 
 impl Clusters {
-    /// Returns why a group loses a place by a decision, as the brake on removals knows it; what is recorded where it loses
+    /// Returns why a group loses a place by a decision, as mass-removal protection knows it; what is recorded where it loses
     /// none.
-    pub(super) fn find_loss_cause(
+    pub(in crate::scheduler::placing) fn find_loss_cause(
         &self,
         policy: &Policy,
         recorded: Option<&ScheduleGroupStatus>,

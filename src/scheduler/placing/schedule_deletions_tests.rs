@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::Decided;
-use super::deletions;
 use super::group_plan;
 use super::object_plan;
 use super::plan::Plan;
+use super::schedule_deletions;
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
 use super::write::{TargetMark, Write, Written};
@@ -233,7 +233,7 @@ fn a_claim_stays_whatever_the_decision_says() {
     let plan = hub.plan(&claim, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), none()), "neither an empty claim elsewhere, nor a deletion");
     assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it says where the claim is");
-    assert!(deletions::delete_all_schedules(&hub.store, &claim, false).is_empty(), "whatever leads to it");
+    assert!(schedule_deletions::delete_all_schedules(&hub.store, &claim, false).is_empty(), "whatever leads to it");
     hub.settle(&claim, &decided(&["west"]));
     let status = hub.recorded(&claim).status.unwrap();
     let blocked = status.conditions.iter().find(|one| one.type_ == "MoveBlocked").expect("it says so");

@@ -8,9 +8,9 @@ use super::availability::is_available_in;
 use super::events;
 use super::faults::CopyFaults;
 use super::group_context::GroupContext;
+use super::mass_removal::cause::name_program;
 use super::place::{Place, cluster_of};
 use super::plan::Plan;
-use super::removal_cause;
 use super::schedule_diff::DesiredSchedule;
 use super::source::Source;
 use super::store::{Assignment, Store};
@@ -131,7 +131,7 @@ pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> 
     let is_namespace = key.is_of_kind("", "Namespace");
     let there = schedules_to_delete(store, key)
         .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
-    let class = || RemovalClass::Caused(removal_cause::name_program());
+    let class = || RemovalClass::Caused(name_program());
     let writes: Vec<Write> = there.filter_map(|copy| remove_schedule(store, key, copy, class().into())).collect();
     if !writes.is_empty() {
         let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());

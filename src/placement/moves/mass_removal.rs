@@ -1,4 +1,4 @@
-//! The brake on removals that are neither moves nor of sources that are gone.
+//! Mass-removal protection: how many removals that are neither moves nor of sources that are gone go at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const QUIET_SECONDS: i64 = 10;
 /// Longest time, in seconds, that is waited for quiet.
 const LONGEST_WAIT_SECONDS: i64 = 60;
 
-/// The fleet at one moment, as the brake sees it. Times are seconds of the control plane's clock.
+/// The fleet at one moment, as mass-removal protection sees it. Times are seconds of the control plane's clock.
 #[derive(Debug, Clone)]
 pub struct RemovalLimits<'a> {
     /// The present time.
