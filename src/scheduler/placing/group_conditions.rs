@@ -1,4 +1,5 @@
-//! Conditions of a group beside Scheduled: whether it moves, what keeps it from moving, and what its pods lack.
+//! Conditions of a group beside Scheduled: whether it moves, what keeps it from moving (in `move_blocked`), and what its
+//! pods lack.
 
 use std::collections::BTreeSet;
 
@@ -54,11 +55,7 @@ impl GroupContext<'_> {
             found.push((MOVING, true, "Moving", message));
         }
         if let Some(decided) = self.decided {
-            match decided.record.how.as_str() {
-                "Volumes" => found.push((MOVE_BLOCKED, true, "HasVolumes", decided.message.clone())),
-                "Started" => found.push((MOVE_BLOCKED, true, "Started", decided.message.clone())),
-                _ => found.extend(self.format_held_members().map(|text| (MOVE_BLOCKED, true, "HasVolumes", text))),
-            }
+            found.extend(self.find_move_blocked(decided).map(|(reason, text)| (MOVE_BLOCKED, true, reason, text)));
             let names =
                 |key: &&ObjectKey| self.store.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
             if !decided.targets.is_empty() && self.members.iter().any(names) {

@@ -38,6 +38,7 @@ mod group_plan;
 mod group_status;
 mod lost_clusters;
 mod mass_removal;
+mod move_blocked;
 mod moving;
 #[cfg(test)]
 mod moving_tests;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::faults;
+use super::move_blocked;
 use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_deletions;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::source::Source;
 use super::store::{Assignment, Store};
-use super::volumes;
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
 use crate::placement::facts::ObjectKey;
@@ -53,7 +53,7 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
     let pinned: BTreeSet<&str> = targets.iter().copied().collect();
-    let held = volumes::format_held_object(store, key, &pinned).filter(|_| is_direct(store, key));
+    let held = move_blocked::format_held_object(store, key, &pinned).filter(|_| is_direct(store, key));
     let desired = desired_schedules(store, source, direct, &pinned);
     let mut diff = ScheduleDiff::new(store);
     for schedule in &desired {

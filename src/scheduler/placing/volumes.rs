@@ -8,12 +8,7 @@ use super::group_context::GroupContext;
 use super::place::{Place, cluster_of};
 use super::store::{Assignment, Store};
 use crate::api::Schedule;
-use crate::api::labels::ANNOTATION_ALLOW_VOLUME_MOVE;
-use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
-
-/// Most objects that a message names.
-const NAMED: usize = 3;
 
 impl Store {
     /// Returns whether the data of an object keeps its copies where they are: it holds or mounts a claim, and no consent
@@ -79,7 +74,8 @@ impl<'a> GroupContext<'a> {
         Some(KeptAt::Recorded(if others.iter().all(is_known) { others } else { Vec::new() }))
     }
 
-    fn recorded_clusters(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+    /// Returns the clusters where the group was last recorded.
+    pub(super) fn recorded_clusters(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.known_status().into_iter().flat_map(|status| &status.target_clusters).map(String::as_str)
     }
 
@@ -104,42 +100,4 @@ impl<'a> GroupContext<'a> {
         }
         clusters
     }
-
-    /// Returns what says that data of members stays outside the targets; `None` where none does.
-    pub(super) fn format_held_members(&self) -> Option<String> {
-        let decided = self.active_decision()?;
-        let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
-        let members = self.members.iter();
-        let held: Vec<&&ObjectKey> = members.filter(|key| self.kept_place(key, &targets).is_some()).collect();
-        if held.is_empty() {
-            return None;
-        }
-        let names: Vec<String> = held.iter().take(NAMED).map(|key| key.format_title()).collect();
-        let more = held.len().saturating_sub(NAMED);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        let clusters: BTreeSet<&str> = self.recorded_clusters().filter(|name| !targets.contains(name)).collect();
-        let at = if clusters.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", clusters.into_iter().collect::<Vec<_>>().join(", "))
-        };
-        Some(explain::shorten_event_text(format!(
-            "data stays where it is{at}: {}{more}; annotate with {ANNOTATION_ALLOW_VOLUME_MOVE} to begin with an empty \
-             volume elsewhere",
-            names.join(", ")
-        )))
-    }
-}
-
-/// Returns the text that says that an object placed by annotation stays where its data is; `None` where it does not.
-pub(super) fn format_held_object(store: &Store, key: &ObjectKey, targets: &BTreeSet<&str>) -> Option<String> {
-    let kept = store.kept_copies(key);
-    let outside: Vec<&str> =
-        kept.iter().map(|(at, _)| cluster_of(at)).filter(|cluster| !targets.contains(cluster)).collect();
-    (!outside.is_empty()).then(|| {
-        format!(
-            "its data stays on {}: annotate it with {ANNOTATION_ALLOW_VOLUME_MOVE} to begin with an empty volume elsewhere",
-            outside.join(", ")
-        )
-    })
 }
