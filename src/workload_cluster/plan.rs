@@ -1,4 +1,5 @@
 //! The plan of an install: name, namespace, version, chart and checked values; from there to objects, without a cluster.
+//! The order in which components are installed is that of `stages:` in the chart's `chart.yaml`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The lifetimes of tokens: of the init token that all clusters of a control plane share, and of one for a single cluster.
+//! The lifetimes of tokens: of the init token that all clusters of a control plane share, and of that of a single
+//! cluster.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -11,8 +11,8 @@
 //! (nodes, and what is promised of them). `reconcile` takes a request out of the queue in turns of tenants, so that no
 //! namespace waits for thousands of objects of another, decides a group where that is due by the pure functions of
 //! [`crate::placement`], and makes a `Plan`. `group_plan` says which Schedules a group has, `object_plan` which an object
-//! outside groups has, `follow_plan` which go along with these, `schedule_deletions` alone which are deleted; groups with a
-//! record go by `moving`. Separate tasks write the plans, one at a time per request.
+//! outside groups has, `follow_plan` which go along with these, `schedule_deletions` alone which are deleted; groups with
+//! a record go by `moving`. Separate tasks write the plans, one at a time per request.
 //! Schedules are the source of truth about existing copies: after a restart everything is read from them.
 
 mod arriving;

@@ -37,8 +37,8 @@ pub(in crate::scheduler::placing) fn name_program() -> String {
 }
 
 impl Clusters {
-    /// Returns why a group loses a place by a decision, as mass-removal protection knows it; what is recorded where it loses
-    /// none.
+    /// Returns why a group loses a place by a decision, as mass-removal protection knows it; what is recorded where it
+    /// loses none.
     pub(in crate::scheduler::placing) fn find_loss_cause(
         &self,
         policy: &Policy,
