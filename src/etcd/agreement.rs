@@ -315,11 +315,11 @@ mod tests {
         );
         assert_eq!(
             problem(&|report| drop(report.members[1].lists.as_mut().unwrap().pop())),
-            "etcd-1 lists the members etcd-0, etcd-1, and etcd-0 lists etcd-0, etcd-1, etcd-2"
+            "etcd-1 lists the members etcd-0, etcd-1, but etcd-0 lists etcd-0, etcd-1, etcd-2"
         );
         assert_eq!(
             problem(&|report| status(report, 2).leader = Some(MemberId(2))),
-            "etcd-2 follows the leader etcd-2, and etcd-0 follows etcd-1"
+            "etcd-2 follows the leader etcd-2, but etcd-0 follows etcd-1"
         );
         assert_eq!(problem(&|report| status(report, 0).leader = None), "etcd-0 has no leader");
         assert_eq!(

@@ -150,7 +150,7 @@ fn copies_that_go_without_a_move_are_counted() {
     let outcome = simulate(&state, &edited, &Asked::default());
     assert_eq!(outcome.removals.by_cluster, [("b".to_owned(), 12)].into(), "{outcome:?}");
     assert_eq!((outcome.removals.copies, outcome.removals.is_mass), (36, true));
-    assert!(outcome.notes[0].starts_with("12 of 36 copies go"), "{:?}", outcome.notes);
+    assert!(outcome.notes[0].starts_with("12 of 36 copies would be removed"), "{:?}", outcome.notes);
     let asked = Asked { objects: edited.objects.iter().map(|one| one.facts.key.clone()).collect(), ..Asked::default() };
     assert!(!simulate(&state, &edited, &asked).removals.is_mass, "their owners edited them");
 }
