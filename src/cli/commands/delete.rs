@@ -17,7 +17,7 @@ use crate::api::first_of::first_of;
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
-use crate::api::util::text::visible_lines;
+use crate::api::util::text::{visible_line, visible_lines};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::timeouts::parse_duration;
@@ -74,7 +74,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
         ui.write_stdout(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
         return Ok(Exit::Ok);
     };
-    let left = describe_what_is_left(ui, global, name.as_str()).await;
+    // Who gives `--yes` is not there to read it, and waits for no lists.
+    let left = if args.yes { String::new() } else { describe_what_is_left(ui, global, name.as_str()).await };
     confirm_cluster_deletion(ui, &cluster, &left, args.yes)?;
     // With what was looked at, and not with a cluster that has taken the name since.
     let same = DeleteParams::background()
@@ -132,7 +133,9 @@ async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>
 async fn describe_what_is_left(ui: &Ui, global: &Global, name: &str) -> String {
     let mut before = match read_live_state(ui, global).await {
         Ok(state) => state,
-        Err(error) => return format!("It is unknown what happens to its workloads: {}.", error.headline),
+        Err(error) => {
+            return format!("It is unknown what happens to its workloads: {}.", visible_line(&error.headline));
+        }
     };
     before.strip_at(Timestamp::now().as_second());
     let mut after = before.clone();
@@ -186,12 +189,12 @@ fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, left: &str, yes: bool) -
             ui.program
         ));
     }
+    if yes {
+        return Ok(());
+    }
     ui.write_stderr(&format!(
         "The control plane deletes its registration of {name} and no longer manages the workloads it placed there, which run on.\n{}",
         visible_lines(left)
     ));
-    if yes {
-        return Ok(());
-    }
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
 }
