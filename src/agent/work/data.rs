@@ -8,11 +8,6 @@ use crate::api::placeable::runs_pods;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::placement::facts::{ObjectKey, Relations};
 
-/// Returns whether a kind can hold data: a PersistentVolumeClaim, or something that runs pods.
-pub(super) fn may_hold_data(key: &CopyKey) -> bool {
-    key.is_core("PersistentVolumeClaim") || runs_pods(key.group, key.kind)
-}
-
 /// Returns whether a copy holds data, as it was read: a PersistentVolumeClaim, and what mounts one or has templates of them.
 pub(super) fn object_holds_data(key: &CopyKey, found: &Value) -> bool {
     let named = ObjectKey::new(key.group, key.kind, key.namespace.as_deref().unwrap_or(""), &key.name);
@@ -25,8 +20,9 @@ pub(super) fn object_holds_data(key: &CopyKey, found: &Value) -> bool {
 /// It cannot be read.
 pub(super) async fn copy_holds_data(context: &Context, target: &Target) -> Result<bool, CallError> {
     let key = &target.key;
-    if !may_hold_data(key) || key.is_core("PersistentVolumeClaim") {
-        return Ok(may_hold_data(key));
+    let is_claim = key.is_core("PersistentVolumeClaim");
+    if is_claim || !runs_pods(key.group, key.kind) {
+        return Ok(is_claim);
     }
     let found = call_with_timeout(context.copies_api(target).get_opt(&key.name)).await?;
     Ok(found.is_some_and(|found| object_holds_data(key, &copy_json(target, &found))))

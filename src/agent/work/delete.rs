@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::adoption;
 use super::apply::{Context, copy_json};
 use super::contents::{Contents, inspect_namespace, stop_counting};
-use super::data::{may_hold_data, object_holds_data};
+use super::data::object_holds_data;
 use super::problem::Problem;
 use super::pull_secrets;
 use super::resource::{extract_reported_status, is_finished};
@@ -140,7 +140,9 @@ async fn remove_found_copy(
         remove_own_marks(context, target, found).await?;
         return done(retained, format!("{key} is part of an installation of the service"));
     }
-    if let Some(why) = place.protected.as_ref().filter(|_| is_namespace || adoption::is_adopted(found)) {
+    // Data whose source is there still is deleted by nobody.
+    let is_kept = || is_namespace || adoption::is_adopted(found) || (!task.deleting && object_holds_data(key, found));
+    if let Some(why) = place.protected.as_ref().filter(|_| is_kept()) {
         remove_own_marks(context, target, found).await?;
         return done(retained, format!("{key} was kept: its namespace is protected, because {why}"));
     }
@@ -183,34 +185,12 @@ fn has_finished(target: &Target, found: &Value) -> bool {
 /// Takes back what an earlier agent placed into a namespace that is protected now; with the reason that nothing is placed there.
 pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, refused: Problem) -> Problem {
     let refused_with = |more: String| Problem::retry_soon(refused.reason, format!("{}. {more}", refused.message));
-    match release_data(context, task).await {
-        Ok(false) => {}
-        Ok(true) => return refused_with("The former copy holds data: it is kept, and no longer managed".to_owned()),
-        Err(problem) => return refused_with(format!("The former copy is kept: {}", problem.message)),
-    }
     match remove_copy(context, task, place).await {
+        Ok(Removed::Done { reason: deleted::KEPT, message, .. }) => refused_with(message),
         Ok(Removed::Done { .. }) => refused,
         Ok(Removed::Waiting { what, .. }) => refused_with(format!("The former copies are being deleted: {what}")),
         Err(problem) => refused_with(format!("The former copies are not deleted: {}", problem.message)),
     }
-}
-
-/// Removes our marks from a copy that holds data; returns whether that was one.
-async fn release_data(context: &Context, task: &Task) -> Result<bool, Problem> {
-    let Some(target) = task.target.as_ref().ok().filter(|target| may_hold_data(&target.key)) else { return Ok(false) };
-    let found = match call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await {
-        Ok(found) => found,
-        Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(Problem::of_answer(&target.key, &error)),
-    };
-    let Some(found) = found.map(|found| copy_json(target, &found)) else { return Ok(false) };
-    let is_own =
-        context.is_own(&found) || object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
-    if !is_own || is_terminating(&found) || !object_holds_data(&target.key, &found) {
-        return Ok(false);
-    }
-    remove_own_marks(context, target, &found).await?;
-    Ok(true)
 }
 
 /// Deletes the object that has a UID, with all that it owns.
