@@ -576,7 +576,7 @@ fn without_styles(text: &str) -> String {
 
 /// Whether a command draws lines anew while it runs.
 fn draws(args: &[&str]) -> bool {
-    matches!(args[0], "install" | "uninstall" | "rollback" | "diff") || args.contains(&"--wait")
+    matches!(args[0], "drain" | "install" | "uninstall" | "rollback" | "diff") || args.contains(&"--wait")
 }
 
 /// Runs commands with and without a terminal. Some of them have to have shown what was spoiled.
@@ -595,7 +595,7 @@ fn none(faults: &[String]) {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-const GET: [&[&str]; 19] = [
+const GET: [&[&str]; 26] = [
     &["get", "clusters"],
     &["get", "clusters", "-o", "wide"],
     &["get", "clusters", "-o", "json"],
@@ -615,6 +615,13 @@ const GET: [&[&str]; 19] = [
     &["accept", "west"],
     &["token", "create", "west"],
     &["delete", "cluster", "west", "--yes", "--timeout", "1s"],
+    &["delete", "cluster", "west"],
+    &["cordon", "cluster", "west"],
+    &["uncordon", "cluster", "west"],
+    &["taint", "cluster", "west", "key=value:NoSchedule"],
+    &["drain", "cluster", "west", "--timeout", "1s"],
+    &["rebalance", "--all", "--dry-run"],
+    &["simulate"],
 ];
 
 const STATUS: [&[&str]; 14] = [

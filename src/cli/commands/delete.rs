@@ -76,7 +76,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
     };
     // Who gives `--yes` is not there to read it, and waits for no lists.
     let left = if args.yes { String::new() } else { describe_what_is_left(ui, global, name.as_str()).await };
-    confirm_cluster_deletion(ui, &cluster, &left, args.yes)?;
+    confirm_cluster_deletion(ui, &name, &cluster, &left, args.yes)?;
     // With what was looked at, and not with a cluster that has taken the name since.
     let same = DeleteParams::background()
         .preconditions(kube::api::Preconditions { uid: cluster.uid(), resource_version: None });
@@ -85,7 +85,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => return Err(request_failed(&format!("cannot delete Cluster {name}"), &error)),
     }
-    if tokio::time::timeout(args.timeout, wait_for_cluster_deletion(&hub, &cluster)).await.is_err() {
+    if tokio::time::timeout(args.timeout, wait_for_cluster_deletion(&hub, &name, cluster.uid())).await.is_err() {
         return Err(CliError::new(
             Exit::TimedOut,
             "NotGone",
@@ -102,11 +102,10 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
 
 /// Waits until a cluster is deleted. Its Cluster owns all its objects in the control plane; the namespace is deleted
 /// last.
-async fn wait_for_cluster_deletion(hub: &Client, cluster: &Cluster) {
-    let name = cluster.name_any();
-    until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
+async fn wait_for_cluster_deletion(hub: &Client, name: &ClusterName, uid: Option<String>) {
+    until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), name.as_str(), uid).await;
     let namespaces: Api<Namespace> = Api::all(hub.clone());
-    let place = cluster_namespace(&name);
+    let place = cluster_namespace(name.as_str());
     if let Some(namespace) = until_read(&namespaces, &place).await {
         until_other(&namespaces, &place, namespace.uid()).await;
     }
@@ -180,8 +179,13 @@ fn format_what_is_left(name: &str, placements: &[Placement]) -> String {
     lines.join("\n")
 }
 
-fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, left: &str, yes: bool) -> Result<(), CliError> {
-    let name = cluster.name_any();
+fn confirm_cluster_deletion(
+    ui: &Ui,
+    name: &ClusterName,
+    cluster: &Cluster,
+    left: &str,
+    yes: bool,
+) -> Result<(), CliError> {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find_condition(conditions, READY).is_some_and(crate::api::Condition::is_true) {
         ui.warn(&format!(
@@ -196,5 +200,5 @@ fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, left: &str, yes: bool) -
         "The control plane deletes its registration of {name} and no longer manages the workloads it placed there, which run on.\n{}",
         visible_lines(left)
     ));
-    ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
+    ui.confirm_by_name(Question::DeleteCluster, "workload cluster", name.as_str())
 }
