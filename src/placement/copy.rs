@@ -97,6 +97,15 @@ pub enum Share {
     },
 }
 
+impl Share {
+    /// Returns the pods that run at the same time.
+    pub fn pods(self) -> i64 {
+        match self {
+            Self::Replicas(pods) | Self::Job { parallelism: pods, .. } => pods,
+        }
+    }
+}
+
 /// One copy, ready to be recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copy {

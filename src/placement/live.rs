@@ -176,17 +176,23 @@ pub fn share_from_schedule(facts: &Facts, share: &ScheduleShare) -> Option<Share
     })
 }
 
+/// Returns the share of a Schedule in a domain.
+pub fn build_schedule_share(domain: &str, share: Option<Share>) -> ScheduleShare {
+    let (replicas, completions) = match share {
+        Some(Share::Replicas(replicas)) => (Some(replicas), None),
+        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
+        None => (None, None),
+    };
+    ScheduleShare { domain: domain.to_owned(), replicas, completions }
+}
+
 /// Returns the promise of a cluster to the pods of a copy that it does not count yet; `None` where all of them are
 /// counted, and for what runs no pods or is over. Jobs that a CronJob may start are not promised.
 pub fn copy_reservation(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
     let shape = facts.shape.clone()?;
     let daemon = facts.workload == Workload::DaemonSet;
     let share = schedule.spec.share.as_ref().and_then(|written| share_from_schedule(facts, written));
-    let asked = match share {
-        Some(Share::Replicas(replicas)) => replicas,
-        Some(Share::Job { parallelism, .. }) => parallelism,
-        None => facts.workload.pods_at_once(),
-    };
+    let asked = share.map_or_else(|| facts.workload.pods_at_once(), Share::pods);
     // An autoscaler of the workload cluster may ask for more than the source does.
     let told = schedule.status.as_ref().and_then(|status| status.pods.as_ref()).map_or(0, |pods| pods.desired);
     let counted = counted_copy_pods(schedule);

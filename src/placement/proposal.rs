@@ -1,6 +1,6 @@
 //! What the rules say of a group that moves by its record: where it would be best, and the cause for which it moves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::decide::{Current, Decision, Group, How, Mode, Target, allowed_clusters, decide_group};
 use super::facts::Facts;
@@ -90,8 +90,19 @@ pub fn format_frozen(from: &ClusterAmounts, cause: MoveCause) -> String {
     )
 }
 
+/// Returns the clusters that a group leaves out now, each with why. Another cluster of the same name is not left out.
+pub fn list_excluded_clusters<'c>(
+    record: &MoveRecord,
+    now: i64,
+    find_cluster: impl Fn(&str) -> Option<&'c Cluster>,
+) -> BTreeMap<String, String> {
+    let uid = |cluster: &str| find_cluster(cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
+    let excluded = record.excluded.iter().filter(|one| one.until > now && uid(&one.cluster) == Some(&one.uid));
+    excluded.map(|one| (one.cluster.clone(), exclusion_text(one.reason).to_owned())).collect()
+}
+
 /// Returns why a cluster is left out, as reasons of clusters say it.
-pub(super) fn exclusion_text(reason: ExclusionReason) -> &'static str {
+fn exclusion_text(reason: ExclusionReason) -> &'static str {
     match reason {
         ExclusionReason::MoveFailed => "a move there failed",
         ExclusionReason::Unschedulable => "pods found no node there",
@@ -128,9 +139,7 @@ pub fn propose_for_group<'c>(
         _ => current.mode,
     };
     current.is_settled &= cause != Some(MoveCause::Outgrown);
-    let uid = |cluster: &str| find_cluster(cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
-    let excluded = record.excluded.iter().filter(|one| one.until > now && uid(&one.cluster) == Some(&one.uid));
-    current.excluded = excluded.map(|one| (one.cluster.clone(), exclusion_text(one.reason).to_owned())).collect();
+    current.excluded = list_excluded_clusters(record, now, &find_cluster);
     let mut decision = decide_group(policy, group, fleet, &current);
     let stays = |decision: &Decision| decision.targets.is_empty() || decision.targets == current.targets;
     // Where nothing else takes the group, what was left out is tried again, and at last the cluster where it is.
@@ -200,5 +209,36 @@ fn find_move_cause(
         _ if is_elsewhere && current.mode == Mode::Rebalance => Some(MoveCause::Rebalance),
         _ if is_elsewhere || decision.how == Some(How::Outgrown) => Some(MoveCause::Outgrown),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_left_out_until_its_time_and_not_for_another_of_its_name() {
+        let cluster: Cluster = serde_json::from_value(json!({
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+            "metadata": { "name": "west", "uid": "first" }, "spec": { "name": "west" },
+        }))
+        .unwrap();
+        let record: MoveRecord = serde_json::from_value(json!({
+            "excluded": [{ "cluster": "west", "uid": "first", "reason": "Unschedulable", "until": 1_000 }],
+        }))
+        .unwrap();
+        let excluded = |uid: &str, now: i64| {
+            let mut found = cluster.clone();
+            found.metadata.uid = Some(uid.to_owned());
+            list_excluded_clusters(&record, now, |name| (name == "west").then_some(&found))
+                .into_keys()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(excluded("first", 999), ["west"]);
+        assert!(excluded("first", 1_000).is_empty());
+        assert!(excluded("second", 999).is_empty());
+        assert!(list_excluded_clusters(&record, 999, |_| None).is_empty());
     }
 }

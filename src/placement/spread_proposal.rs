@@ -12,7 +12,7 @@ use super::fleet::Fleet;
 use super::live;
 use super::matching::Policy;
 use super::moves::{ClusterAmounts, MoveCause, MoveRecord, ScaledShares, SeenDecision};
-use super::proposal::{Proposal, RecordedGroup, exclusion_text, is_placement_edited, read_group_record};
+use super::proposal::{Proposal, RecordedGroup, is_placement_edited, list_excluded_clusters, read_group_record};
 use super::reason::Reason;
 use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
 
@@ -48,17 +48,7 @@ pub fn divided_pods(divided: Option<&Facts>) -> i64 {
 
 /// Returns the amount of each target: its pods of what is divided, else 1.
 pub fn target_amounts(targets: &[Target]) -> ClusterAmounts {
-    targets.iter().map(|target| (target.cluster.clone(), sum_target(target))).collect()
-}
-
-fn sum_target(target: &Target) -> i64 {
-    if target.replicas.is_empty() {
-        return 1;
-    }
-    let pods = target.replicas.values().map(|share| match share {
-        Share::Replicas(pods) | Share::Job { parallelism: pods, .. } => *pods,
-    });
-    pods.fold(0, i64::saturating_add)
+    targets.iter().map(|target| (target.cluster.clone(), target.divided_pods().unwrap_or(1))).collect()
 }
 
 fn sum_amounts(amounts: &ClusterAmounts) -> i64 {
@@ -125,9 +115,7 @@ pub(super) fn propose_for_spread_group<'c>(
         Some(MoveCause::Policy) => Mode::PolicyEdit,
         _ => current.mode,
     };
-    let uid = |cluster: &str| find_cluster(cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
-    let excluded = record.excluded.iter().filter(|one| one.until > now && uid(&one.cluster) == Some(&one.uid));
-    current.excluded = excluded.map(|one| (one.cluster.clone(), exclusion_text(one.reason).to_owned())).collect();
+    current.excluded = list_excluded_clusters(record, now, &find_cluster);
     let leaves_at = |cluster: &String| {
         let since = live::lost_since(find_cluster(cluster)?, now)?;
         Some(since.saturating_add(policy.failover_seconds()?))

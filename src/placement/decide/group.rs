@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Current, Target};
-use crate::placement::copy::Share;
 use crate::placement::facts::{Facts, ObjectKey, Scales, Shape, Workload};
 use crate::placement::fleet::Fleet;
 use crate::placement::matching::Policy;
@@ -22,13 +21,8 @@ pub(super) struct Member<'a> {
 
 impl<'a> Member<'a> {
     /// The share of a target, or all of the pods.
-    fn pods_in(&self, target: Option<&Target>) -> i64 {
-        let key = &self.facts.key;
-        match target.and_then(|target| target.replicas.get(key)) {
-            Some(Share::Replicas(replicas)) => *replicas,
-            Some(Share::Job { parallelism, .. }) => *parallelism,
-            None => self.pods,
-        }
+    pub(super) fn pods_in(&self, target: Option<&Target>) -> i64 {
+        target.and_then(|target| target.replicas.get(&self.facts.key)).map_or(self.pods, |share| share.pods())
     }
 
     pub(super) fn key(&self) -> &'a ObjectKey {

@@ -82,6 +82,14 @@ pub struct Target {
     pub whole: Vec<ObjectKey>,
 }
 
+impl Target {
+    /// Returns the pods of all its shares together that run at the same time; `None` where nothing of it is divided.
+    pub fn divided_pods(&self) -> Option<i64> {
+        let pods = self.replicas.values().map(|share| share.pods());
+        (!self.replicas.is_empty()).then(|| pods.fold(0, i64::saturating_add))
+    }
+}
+
 /// Result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {

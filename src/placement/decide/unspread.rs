@@ -3,7 +3,6 @@
 use super::filter::Filter;
 use super::pick::{Candidate, Pick, Site, pick_best_cluster};
 use super::{Current, Decision, Gain, Group, How, Mode, Outcome, Target};
-use crate::placement::copy::Share;
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
@@ -56,13 +55,9 @@ pub(super) fn decide_single_cluster(
 /// The cluster that holds most of the group's pods, where several are recorded; of equals the first name.
 fn recorded_cluster<'a>(group: &Group<'_>, current: &'a Current) -> Option<&'a str> {
     let holds = |target: &Target| -> i64 {
-        let pods = |share: &Share| match share {
-            Share::Replicas(replicas) => *replicas,
-            Share::Job { parallelism, .. } => *parallelism,
-        };
         let of = |member: &super::group::Member<'_>| {
             let request = member.shape().map_or(0, |shape| shape.requested_amount("cpu").max(1));
-            target.replicas.get(member.key()).map_or(member.pods, pods).saturating_mul(request)
+            member.pods_in(Some(target)).saturating_mul(request)
         };
         group.members.iter().map(of).fold(0, i64::saturating_add)
     };

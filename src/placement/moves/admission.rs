@@ -110,6 +110,9 @@ pub fn admit_moves<'a>(limits: &MoveLimits<'a>) -> Vec<&'a str> {
     let free = (MOST_YOUNG.saturating_sub(young.len()))
         .min(MOST_OPEN.saturating_sub(open.len()))
         .min(MOST_A_MINUTE.saturating_sub(recent));
+    if free == 0 {
+        return Vec::new();
+    }
     let mut slow = young.iter().filter(|running| !running.cause.is_urgent()).count();
     let mut admitted = Vec::new();
     for name in queue_moves(limits) {
@@ -129,7 +132,7 @@ pub fn admit_moves<'a>(limits: &MoveLimits<'a>) -> Vec<&'a str> {
 
 /// Returns the groups whose failover begins now, oldest member first; what is in back-off is left out.
 pub fn admit_failovers<'a>(limits: &MoveLimits<'a>, credit: FailoverCredit) -> Vec<&'a str> {
-    if is_closed(limits) {
+    if is_closed(limits) || credit.whole_failovers() == 0 {
         return Vec::new();
     }
     let waiting = limits.groups.iter().filter(|(_, group)| group.running.is_none());

@@ -98,10 +98,8 @@ fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<St
 
 /// Returns the pods of an object in a target, and of one that is copied whole all of them.
 fn pods_in(facts: &Facts, target: Option<&Target>) -> i64 {
-    match target.and_then(|target| target.replicas.get(&facts.key)) {
-        Some(Share::Replicas(pods) | Share::Job { parallelism: pods, .. }) => *pods,
-        None => facts.workload.pods_at_once(),
-    }
+    let share = target.and_then(|target| target.replicas.get(&facts.key));
+    share.map_or_else(|| facts.workload.pods_at_once(), |share| share.pods())
 }
 
 fn describe_target(target: &Target) -> TargetOutcome {

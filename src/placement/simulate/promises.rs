@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::run::Run;
 use crate::api::Schedule;
-use crate::api::crd::schedule::{ScheduleShare, ScheduleSpec, SourceRef};
+use crate::api::crd::schedule::{ScheduleSpec, SourceRef};
 use crate::placement::copy::Share;
 use crate::placement::decide::{Current, Decision, DirectTarget, Group};
 use crate::placement::facts::{Facts, ObjectKey};
@@ -81,12 +81,7 @@ impl<'a> Run<'a> {
 
 /// Returns the Schedule that an object placed by annotation gets, as far as it takes room: the youngest.
 fn plan_direct_schedule(key: &ObjectKey, share: Option<Share>) -> Schedule {
-    let (replicas, completions) = match share {
-        None => (None, None),
-        Some(Share::Replicas(replicas)) => (Some(replicas), None),
-        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
-    };
-    let share = share.map(|_| ScheduleShare { domain: String::new(), replicas, completions });
+    let share = share.map(|share| live::build_schedule_share("", Some(share)));
     let spec = ScheduleSpec { source_ref: SourceRef::default(), share, ..ScheduleSpec::default() };
     let mut schedule = Schedule::new(&schedule_name(key), spec);
     schedule.metadata.creation_timestamp = Some(Time(jiff::Timestamp::MAX));

@@ -17,7 +17,6 @@ use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord, DomainRow};
 use crate::api::labels::cluster_namespace;
 use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
-use crate::placement::copy::Share;
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Mode, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
@@ -385,12 +384,7 @@ impl Clusters {
 /// Returns what each domain of a decision has, in the order of their values; none of a group that is not spread.
 fn list_domain_rows(decision: &Decision) -> Vec<DomainRow> {
     let placed = decision.targets.iter().filter_map(|target| {
-        let pods = target.replicas.values().map(|share| match share {
-            Share::Replicas(replicas) => *replicas,
-            Share::Job { parallelism, .. } => *parallelism,
-        });
-        let replicas = (!target.replicas.is_empty()).then(|| pods.fold(0, i64::saturating_add));
-        let reason = Outcome::Placed.code().to_owned();
+        let (replicas, reason) = (target.divided_pods(), Outcome::Placed.code().to_owned());
         Some(DomainRow { value: target.domain.clone()?, cluster: target.cluster.clone(), replicas, reason })
     });
     let without = decision.domains.iter().map(|(value, outcome)| DomainRow {

@@ -9,7 +9,7 @@ use super::faults;
 use super::follow_input::FollowContext;
 use super::plan::Plan;
 use super::schedule_deletions;
-use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use super::schedule_diff::{DesiredSchedule, ScheduleDiff};
 use super::store::{Assignment, Store};
 use super::write::{TargetMark, Write};
 use crate::api::crd::schedule::ScheduleShare;
@@ -166,7 +166,7 @@ fn find_share(store: &Store, policy: &Policy, cluster: &str) -> Option<ScheduleS
     let key = &policy.spec.spread_constraints.as_ref()?.topology_key;
     let label = store.follow.clusters.get(cluster).and_then(|cluster| cluster.labels.get(key));
     let domain = if key == LABEL_NAME { cluster } else { label? };
-    Some(build_schedule_share(domain, None))
+    Some(live::build_schedule_share(domain, None))
 }
 
 /// Returns the write of the marks that say where a follower went, where they differ.

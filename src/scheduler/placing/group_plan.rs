@@ -14,7 +14,7 @@ use super::group_status::is_same_group_status;
 use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_deletions;
-use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use super::schedule_diff::{DesiredSchedule, ScheduleDiff};
 use super::source::Source;
 use super::store::Store;
 use super::volumes::KeptAt;
@@ -236,5 +236,5 @@ impl<'a> GroupContext<'a> {
 /// The share of an object in a target, as its Schedule holds it.
 fn target_share(target: &Target, facts: &Facts) -> Option<ScheduleShare> {
     let share = target.replicas.get(&facts.key).copied();
-    target.domain.as_ref().map(|domain| build_schedule_share(domain, share))
+    target.domain.as_ref().map(|domain| live::build_schedule_share(domain, share))
 }

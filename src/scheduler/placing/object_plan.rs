@@ -7,13 +7,14 @@ use super::move_blocked;
 use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_deletions;
-use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use super::schedule_diff::{DesiredSchedule, ScheduleDiff};
 use super::source::Source;
 use super::store::{Assignment, Store};
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
 use crate::placement::facts::ObjectKey;
 use crate::placement::follow::is_follower;
+use crate::placement::live;
 use crate::placement::matching::Match;
 
 /// Plans the copies of an object that no group holds.
@@ -117,7 +118,7 @@ fn desired_schedules<'a>(
         return desired;
     }
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
-        let share = target.share.map(|share| build_schedule_share(&target.cluster, Some(share)));
+        let share = target.share.map(|share| live::build_schedule_share(&target.cluster, Some(share)));
         let cluster = target.cluster.as_str();
         if store.is_over_elsewhere(key, cluster) {
             continue;

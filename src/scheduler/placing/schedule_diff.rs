@@ -18,7 +18,7 @@ use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef,
 use crate::api::labels::{ANNOTATION_APPLIED_OVERRIDES, FINALIZER_AGENT_CLEANUP, cluster_namespace};
 use crate::api::util::digest;
 use crate::api::{Schedule, ScheduleSpec};
-use crate::placement::copy::{self, CopyError, Share};
+use crate::placement::copy::{self, CopyError};
 use crate::placement::facts::{Facts, ObjectKey, Relations};
 use crate::placement::live::{self, source_key};
 use crate::placement::matching::Policy;
@@ -243,16 +243,6 @@ impl<'a> ScheduleDiff<'a> {
         };
         (plan, self.faults)
     }
-}
-
-/// Returns the share of a Schedule in a domain.
-pub(super) fn build_schedule_share(domain: &str, share: Option<Share>) -> ScheduleShare {
-    let (replicas, completions) = match share {
-        Some(Share::Replicas(replicas)) => (Some(replicas), None),
-        Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
-        None => (None, None),
-    };
-    ScheduleShare { domain: domain.to_owned(), replicas, completions }
 }
 
 /// Returns whether the agent says that a Schedule, or the Secret with its data, is not as it was written.

@@ -6,6 +6,7 @@ mod mass_removal;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{ArgGroup, Args};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -29,6 +30,7 @@ use crate::placement::follow::is_follower;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policy};
 use crate::placement::names::GroupKey;
+use crate::placement::proposal::list_excluded_clusters;
 
 /// Let groups move to clusters that fit them better
 #[derive(Debug, Args)]
@@ -192,6 +194,10 @@ async fn find_moving_groups(
         let mut current = live::current_placement(copies, recorded, policy, group.is_held());
         current.mode = Mode::Rebalance;
         current.is_settled = true;
+        if let Some(status) = recorded {
+            current.excluded =
+                list_excluded_clusters(&status.record, Timestamp::now().as_second(), |name| known.clusters.get(name));
+        }
         let of_namespace = members.first().and_then(|facts| followers.get(facts.key.namespace()));
         current.only = of_namespace.and_then(|followers| followers.only_of(&policy.name, key));
         let decision = decide::decide_group(policy, group, &fleet, &current);

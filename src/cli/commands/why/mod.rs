@@ -9,6 +9,7 @@ mod report;
 use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 
@@ -31,6 +32,7 @@ use crate::placement::follow::is_follower;
 use crate::placement::live;
 use crate::placement::matching::{Direct, Match, Policy};
 use crate::placement::names::GroupKey;
+use crate::placement::proposal::list_excluded_clusters;
 use fleet::Known;
 use followers::Followers;
 use report::{Copy, Now, Report, Row};
@@ -226,6 +228,10 @@ async fn by_policy(
         .flat_map(|one| known.schedules_of_object(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
     let mut current = live::current_placement(copies, recorded, policy, group.is_held());
     current.is_settled = recorded.is_some();
+    if let Some(status) = recorded {
+        current.excluded =
+            list_excluded_clusters(&status.record, Timestamp::now().as_second(), |name| known.clusters.get(name));
+    }
     current.only = followers.and_then(|followers| followers.only_of(&policy.name, &group_key));
     let decision = decide::decide_group(policy, &group, &fleet, &current);
     report.group = Some(format!("{name}, {}", explain::format_group_demand(&group, &fleet)));

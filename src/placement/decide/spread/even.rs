@@ -16,14 +16,6 @@ fn compare_preference(
     order.then_with(|| a.value.cmp(&b.value))
 }
 
-/// Pods that run at the same time.
-fn concurrent_pods(share: Share) -> i64 {
-    match share {
-        Share::Replicas(replicas) => replicas,
-        Share::Job { parallelism, .. } => parallelism,
-    }
-}
-
 impl<'a> Spread<'a> {
     pub(super) fn decide_even_spread(&mut self) -> Decision {
         let mut seats = self.settle_all_domains();
@@ -53,7 +45,7 @@ impl<'a> Spread<'a> {
             let (shares, withheld) = self.divide_evenly(member, &seats, &targets, fills);
             decision.withheld += withheld;
             for ((seat, target), share) in seats.iter_mut().zip(&mut targets).zip(shares) {
-                if let Some(need) = self.compute_member_need(member, seat.cluster, concurrent_pods(share)) {
+                if let Some(need) = self.compute_member_need(member, seat.cluster, share.pods()) {
                     seat.add_need(&need);
                 }
                 target.replicas.insert(member.key().clone(), share);

@@ -23,7 +23,7 @@ use crate::scheduler::placing::faults::CopyFaults;
 use crate::scheduler::placing::group_plan::Scaled;
 use crate::scheduler::placing::place::{Place, cluster_of};
 use crate::scheduler::placing::plan::Plan;
-use crate::scheduler::placing::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use crate::scheduler::placing::schedule_diff::{DesiredSchedule, ScheduleDiff};
 use crate::scheduler::placing::store::{Assignment, Store};
 
 /// Seconds after which a cluster that is not Ready is away, unless the policy has its own.
@@ -171,7 +171,7 @@ impl<'a> Survey<'a> {
         let label = &policy.spec.spread_constraints.as_ref()?.topology_key;
         let named = self.clusters.fleet.get(cluster).and_then(|one| one.find_label(label)).map(ToOwned::to_owned);
         let domain = named.or_else(|| known.map(|known| known.domain))?;
-        Some(build_schedule_share(&domain, is_divided.then_some(Share::Replicas(amount))))
+        Some(live::build_schedule_share(&domain, is_divided.then_some(Share::Replicas(amount))))
     }
 
     fn diff_cluster(&self, cluster: &str, is_made: bool, scaled: &Scaled<'_>, amount: Option<i64>) -> ClusterDiff {
