@@ -15,12 +15,14 @@ const AFTER: i64 = 60;
 impl Fleet {
     /// Plays one turn of the agent of a member: every copy is applied and available, and every question is answered.
     pub(super) async fn play(&self, name: &str) {
-        for copy in self.copies(name).await.into_values() {
+        // Not by kind and name: several namespaces have an object of the same.
+        for copy in self.schedules(name).list(&ListParams::default()).await.unwrap() {
             if copy.metadata.deletion_timestamp.is_some() {
                 self.report_deleted(&copy).await;
                 continue;
             }
-            let amounts = json!({"status": {"epoch": copy.spec.epoch, "available": 1, "served": 1}});
+            let amount = copy.spec.share.as_ref().and_then(|share| share.replicas).unwrap_or(1);
+            let amounts = json!({"status": {"epoch": copy.spec.epoch, "available": amount, "served": amount}});
             let api = self.schedules(name);
             api.patch_status(&copy.name_any(), &PatchParams::default(), &Patch::Merge(&amounts)).await.unwrap();
             let resource =

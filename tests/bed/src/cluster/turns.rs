@@ -10,8 +10,15 @@ pub(crate) const WAITS: &str = "FLEETBED_WAITS";
 /// The clusters that tests of this program have for themselves at the moment.
 #[derive(Debug, Default)]
 pub struct Turns {
-    taken: Mutex<Vec<&'static str>>,
+    state: Mutex<State>,
     freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: Vec<&'static str>,
+    /// Clusters of those who have no choice and wait: others would take one of them for ever, now this, now that.
+    promised: Vec<&'static [&'static str]>,
 }
 
 /// Clusters that nobody else has until this is dropped.
@@ -26,22 +33,35 @@ pub struct Turn {
 impl Turns {
     /// All clusters are free.
     pub const fn new() -> Self {
-        Self { taken: Mutex::new(Vec::new()), freed: Condvar::new() }
+        let state = State { taken: Vec::new(), promised: Vec::new() };
+        Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
     /// Waits until one of the choices is free as a whole, and takes the first that is. Nobody holds one cluster and waits
-    /// for another, so nobody waits for ever.
+    /// for another, and whoever has one choice comes before those who came later, so nobody waits for ever.
     pub fn take(&'static self, choices: &[&'static [&'static str]]) -> Turn {
         let began = Instant::now();
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.promised.clone();
+        if let [only] = choices {
+            state.promised.push(only);
+        }
         loop {
-            let free = |choice: &&&[&'static str]| !choice.iter().any(|cluster| taken.contains(cluster));
-            if let Some(clusters) = choices.iter().find(free) {
-                taken.extend(*clusters);
+            // Those who came before and wait still.
+            let waiting = before.iter().filter(|other| state.promised.contains(other));
+            let others: Vec<&str> = waiting.copied().flatten().chain(&state.taken).copied().collect();
+            let is_free = |choice: &&&[&'static str]| !choice.iter().any(|cluster| others.contains(cluster));
+            if let Some(clusters) = choices.iter().find(is_free) {
+                if let [only] = choices
+                    && let Some(at) = state.promised.iter().position(|promised| promised == only)
+                {
+                    state.promised.remove(at);
+                }
+                state.taken.extend(*clusters);
                 record_wait(began.elapsed(), clusters);
                 return Turn { turns: self, clusters };
             }
-            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -60,8 +80,8 @@ fn record_wait(took: Duration, clusters: &[&str]) {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut taken = self.turns.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.retain(|cluster| !self.clusters.contains(cluster));
+        let mut state = self.turns.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.taken.retain(|cluster| !self.clusters.contains(cluster));
         self.turns.freed.notify_all();
     }
 }
@@ -81,6 +101,28 @@ mod tests {
         let waiting = std::thread::spawn(|| TURNS.take(&[FIRST, SECOND]).clusters);
         drop(first);
         assert_eq!(waiting.join().unwrap(), FIRST);
-        assert!(TURNS.taken.lock().unwrap().is_empty());
+        assert!(TURNS.state.lock().unwrap().taken.is_empty());
+    }
+
+    #[test]
+    fn whoever_has_no_choice_comes_before_those_who_came_later() {
+        static TURNS: Turns = Turns::new();
+        const ALL: &[&str] = &["a", "b"];
+        let first = TURNS.take(&[&["a"]]);
+        let all = std::thread::spawn(|| TURNS.take(&[ALL]).clusters);
+        while TURNS.state.lock().unwrap().promised.is_empty() {
+            std::thread::yield_now();
+        }
+        let (ended, next) = std::sync::mpsc::channel();
+        let later = std::thread::spawn(move || {
+            let turn = TURNS.take(&[&["b"], &["c"]]);
+            ended.send(turn.clusters).unwrap();
+        });
+        assert_eq!(next.recv().unwrap(), ["c"], "b is promised");
+        drop(first);
+        assert_eq!(all.join().unwrap(), ALL);
+        later.join().unwrap();
+        let state = TURNS.state.lock().unwrap();
+        assert!(state.taken.is_empty() && state.promised.is_empty());
     }
 }
