@@ -14,6 +14,7 @@ mod etcd;
 mod examples;
 mod exit_codes;
 mod explain;
+mod fleet_page;
 mod fuzz;
 mod get;
 mod helm;

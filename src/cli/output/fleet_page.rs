@@ -19,7 +19,7 @@ const ROWS: usize = 500;
 const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;margin:1.5em;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:.5em 0 2em}th,td{text-align:left;vertical-align:top;padding:.25em .9em .25em 0;\
 border-bottom:1px solid #ddd}th{font-weight:600}svg{width:110px;height:9px;display:block;background:#e4e4e4}\
-.u{fill:#4a6fa5}.p{fill:#e0a030}small{color:#666}.k{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}\
+.u{fill:#4a6fa5}.p{fill:#e0a030}small{color:#666;display:block}.k{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}\
 .bad{color:#a11}summary{cursor:pointer}ul{margin:.2em 0;padding-left:1.2em}.new{font-weight:600}.gone{text-decoration:line-through}";
 
 /// Items of the groups of a cluster: new, gone, and as before.
@@ -161,7 +161,7 @@ fn push_cluster(page: &mut String, cluster: &ClusterOutcome, has_then: bool) {
     let state = if cluster.state == "Ready" { "" } else { " class=\"bad\"" };
     let (name, shown) = (escape_name(&cluster.name), escape_name(&cluster.state));
     let nodes = if cluster.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", cluster.nodes) };
-    let _ = write!(page, "<tr><td>{name}<br><small{state}>{shown}, {nodes}</small>");
+    let _ = write!(page, "<tr><td>{name}<small{state}>{shown}, {nodes}</small>");
     for resource in RESOURCES {
         page.push_str("<td>");
         let before = cluster.before.iter().find(|one| one.resource == resource);
