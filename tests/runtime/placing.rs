@@ -4,6 +4,7 @@ mod added_kinds;
 mod attacks;
 mod conditions;
 mod copy_reasons;
+mod costs;
 mod day_to_day;
 mod denied;
 mod documented;

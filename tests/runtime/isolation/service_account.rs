@@ -4,9 +4,9 @@ use std::process::Command;
 
 use fleetctl::api::placeable;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
 
 use super::table::{Credential, grants};
@@ -99,6 +99,43 @@ async fn an_agents_service_account_may_do_in_its_cluster_what_the_page_says() {
     let identity: Api<Secret> = Api::namespaced(trial.client.clone(), "fleet");
     let change = serde_json::json!({"metadata": {"annotations": {"a": "b"}}});
     identity.patch("fleet-agent-identity", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    // What exists: a copy from before the namespace was protected, what is no copy, and a part of the service.
+    let labelled = |name: &str, namespace: &str, labels: serde_json::Value| {
+        let metadata = serde_json::json!({"name": name, "namespace": namespace, "labels": labels});
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        kubectl(&["apply"], &object);
+        object
+    };
+    let copy = serde_json::json!({"fleet-scheduler.io/placed-by": "anybody"});
+    let existing = [
+        labelled("copy", "kube-system", copy.clone()),
+        labelled("other", "kube-system", serde_json::json!({})),
+        labelled("part", "default", serde_json::json!({"fleet-scheduler.io/install-kind": "agent"})),
+        labelled("plain", "default", copy),
+    ];
+    let edit = serde_json::json!({"data": {"a": "b"}});
+    let release = serde_json::json!({"metadata": {"labels": {"fleet-scheduler.io/placed-by": null}}});
+    let mut answers = Vec::new();
+    for object in &existing {
+        let (namespace, name) =
+            (object["metadata"]["namespace"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let api: Api<ConfigMap> = Api::namespaced(trial.client.clone(), namespace);
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        let edited = api.patch(name, &params, &Patch::Merge(&edit)).await.is_ok();
+        let released = api.patch(name, &params, &Patch::Merge(&release)).await.is_ok();
+        let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        answers.push((name, edited, released, api.delete(name, &params).await.is_ok()));
+    }
+    // Edited; its label removed; deleted.
+    let right = [
+        ("copy", false, true, true),
+        ("other", false, false, false),
+        ("part", false, false, false),
+        ("plain", true, true, true),
+    ];
+    assert_eq!(answers, right);
+    let existing = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": existing});
+    kubectl(&["delete", "--ignore-not-found"], &existing);
     kubectl(&["delete", "--ignore-not-found"], &policies);
     kubectl(&["delete", "--ignore-not-found"], &bound);
 }
