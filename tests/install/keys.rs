@@ -25,7 +25,7 @@ fn pods(site: &Site) -> String {
     site.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name!=keys", "-o", path])
 }
 
-fn healthy(site: &Site) {
+pub(crate) fn healthy(site: &Site) {
     eventually("a healthy control plane", || site.fleetctl(&["status", "demo"]).code == Some(0));
 }
 
@@ -182,7 +182,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
 }
 
 /// Runs the CronJob now with further arguments.
-fn run_with_arguments(site: &Site, name: &str, arguments: &[&str]) -> (bool, String) {
+pub(crate) fn run_with_arguments(site: &Site, name: &str, arguments: &[&str]) -> (bool, String) {
     let create = ["-n", "fleet", "create", "job", name, "--from=cronjob/fleet-keys", "--dry-run=client", "-o", "json"];
     let mut job: Value = serde_json::from_str(&site.kubectl(&create)).unwrap();
     let given = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut().unwrap();

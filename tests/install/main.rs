@@ -11,6 +11,7 @@ mod documentation;
 mod exposure;
 mod failing;
 mod from_helm;
+mod ha;
 mod keys;
 mod killed;
 mod lifecycle;

@@ -1,5 +1,7 @@
 //! Restores of a control plane from its backup: what was there comes back, and what runs keeps running.
 
+mod exhaustive;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -12,7 +14,7 @@ use crate::support::{Ran, Site, eventually};
 const KINDS: &str = "namespaces,configmaps,secrets,serviceaccounts,roles,rolebindings,deployments,services";
 
 /// A control plane with a backup.
-struct Scene<'s> {
+pub(crate) struct Scene<'s> {
     site: &'s Site,
     backups: BackupFolder,
 }
@@ -20,24 +22,29 @@ struct Scene<'s> {
 impl<'s> Scene<'s> {
     /// Installs a control plane.
     fn install(site: &'s Site) -> Self {
-        site.install(&[&["--preset", "nodeport"][..], site.version()].concat()).succeeds();
+        Self::install_with(site, &["--preset", "nodeport"])
+    }
+
+    /// The same with flags.
+    pub(crate) fn install_with(site: &'s Site, flags: &[&str]) -> Self {
+        site.install(&[flags, site.version()].concat()).succeeds();
         Self { site, backups: BackupFolder::make_in(site.home()) }
     }
 
     /// Makes a backup. Returns its path.
-    fn back_up(&self) -> String {
+    pub(crate) fn back_up(&self) -> String {
         let path =
             format!("{}/{}.fleet", self.backups.folder, std::fs::read_dir(&self.backups.folder).unwrap().count());
         self.site.fleetctl(&["backup", "demo", "--to", &path, "--recipient", &self.backups.recipient]).succeeds();
         path
     }
 
-    fn restore(&self, path: &str, more: &[&str]) -> Ran {
+    pub(crate) fn restore(&self, path: &str, more: &[&str]) -> Ran {
         let command = ["restore", "demo", "--from", path, "--identity", &self.backups.identity, "--yes"];
         self.site.fleetctl(&[&command[..], more].concat())
     }
 
-    fn apply(&self, manifests: &Value) {
+    pub(crate) fn apply(&self, manifests: &Value) {
         let file = self.site.home().join("manifests.json");
         std::fs::write(&file, manifests.to_string()).unwrap();
         self.site.hub(&["apply", "-f", file.to_str().unwrap()]);
@@ -61,19 +68,25 @@ impl<'s> Scene<'s> {
         found
     }
 
-    fn value(&self) -> String {
+    pub(crate) fn value(&self) -> String {
         let path = "jsonpath={.data.value}";
         self.site.asks_hub(&["-n", "shop", "get", "configmap", "settings", "-o", path]).unwrap_or_default()
     }
 
-    fn set_value(&self, value: &str) {
+    #[track_caller]
+    pub(crate) fn set_value(&self, value: &str) {
+        assert!(self.try_value(value));
+    }
+
+    /// Returns false where nobody takes it now.
+    pub(crate) fn try_value(&self, value: &str) -> bool {
         let patch = json!({"data": {"value": value}}).to_string();
-        self.site.hub(&["-n", "shop", "patch", "configmap", "settings", "--type=merge", "-p", &patch]);
+        self.site.asks_hub(&["-n", "shop", "patch", "configmap", "settings", "--type=merge", "-p", &patch]).is_ok()
     }
 }
 
 /// A namespace with an object of several kinds each.
-fn shop() -> Value {
+pub(crate) fn shop() -> Value {
     let object = |api: &str, kind: &str, name: &str, rest: Value| {
         let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "shop"}});
         object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -247,120 +260,4 @@ fn managed_fields(list: &str) -> BTreeMap<String, BTreeMap<String, Value>> {
         (format!("{}/{name}", object["kind"].as_str().unwrap_or_default()), by_manager.collect())
     };
     list["items"].as_array().unwrap().iter().map(of_object).collect()
-}
-
-mod exhaustive {
-    use std::process::Stdio;
-
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-
-    use super::*;
-
-    /// The stage that is written down, if an operation is.
-    fn stage(site: &Site) -> String {
-        let path = "jsonpath={.data.operation}";
-        let found = site.bed.kubectl(site.cluster, &["-n", "fleet", "get", "secret", "fleetctl.demo", "-o", path]);
-        let decoded = STANDARD.decode(found.unwrap_or_default()).unwrap_or_default();
-        let operation: Value = serde_json::from_slice(&decoded).unwrap_or_default();
-        operation["stage"].as_str().filter(|_| operation["open"] == true).unwrap_or_default().to_owned()
-    }
-
-    /// Starts a command, and kills it when something is so.
-    fn kill_when(site: &Site, command: &[&str], what: &str, mut is_so: impl FnMut() -> bool) {
-        let mut running = site.command(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        eventually(what, || {
-            assert!(running.try_wait().unwrap().is_none(), "it ended before {what}");
-            is_so()
-        });
-        running.kill().unwrap();
-        running.wait().unwrap();
-    }
-
-    /// Starts a restore, and kills it in a stage.
-    fn kill_in_stage(scene: &Scene<'_>, path: &str, wanted: &str, more: &[&str]) {
-        let command = ["restore", "demo", "--from", path, "--identity", &scene.backups.identity, "--yes"];
-        let command = [&command[..], more].concat();
-        kill_when(scene.site, &command, &format!("stage {wanted}"), || stage(scene.site) == wanted);
-    }
-
-    /// Asserts that nothing of an operation is left but what it keeps on purpose: it is closed, its pods are gone, all members
-    /// agree, and fields belong to whoever had them.
-    fn assert_whole(scene: &Scene<'_>, owners: &BTreeMap<String, BTreeMap<String, Value>>, what: &str) {
-        let site = scene.site;
-        assert_eq!(stage(site), "", "{what}");
-        let pods = ["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=restore", "-o", "name"];
-        assert_eq!(site.kubectl(&pods), "", "{what}");
-        site.fleetctl(&["etcd", "status", "demo"]).succeeds();
-        let workloads = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,services", "-o", "json"]);
-        assert_eq!(managed_fields(&workloads), *owners, "{what}");
-    }
-
-    #[test]
-    fn a_restore_that_is_killed_in_any_stage_goes_on_or_goes_back() {
-        let site = Site::on("current");
-        let scene = Scene::install(&site);
-        scene.apply(&shop());
-        let path = scene.back_up();
-        let workloads = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,services", "-o", "json"]);
-        let owners = managed_fields(&workloads);
-        for wanted in ["fence", "prepare", "swap", "start", "open"] {
-            scene.set_value("second");
-            kill_in_stage(&scene, &path, wanted, &["--no-safety"]);
-            // Nothing else changes the control plane meanwhile.
-            let other =
-                site.install(&[&["--reuse-values", "--yes", "--set", "scheduler.replicas=2"], site.version()].concat());
-            assert!(other.code != Some(0), "{other:?}");
-            let restored = scene.restore(&path, &[]);
-            assert!(restored.succeeds().contains("Restored control plane demo"), "{wanted}: {restored:?}");
-            assert_eq!(scene.value(), "first", "{wanted}");
-            assert_whole(&scene, &owners, wanted);
-        }
-        for wanted in ["fence", "prepare", "swap"] {
-            scene.set_value("second");
-            kill_in_stage(&scene, &path, wanted, &["--no-safety"]);
-            let back = site.fleetctl(&["restore", "demo", "--rollback"]);
-            assert!(back.succeeds().contains("runs on its former data again"), "{wanted}: {back:?}");
-            assert_eq!(scene.value(), "second", "{wanted}");
-            assert_whole(&scene, &owners, &format!("the way back from {wanted}"));
-        }
-        // The way back is killed, too: it is the only way from there.
-        kill_in_stage(&scene, &path, "swap", &["--no-safety"]);
-        kill_when(&site, &["restore", "demo", "--rollback"], "the rollback", || stage(&site) == "rollback");
-        scene.restore(&path, &[]).fails(6, &["another restore of this control plane is open"]);
-        site.fleetctl(&["restore", "demo", "--rollback"]).succeeds();
-        assert_eq!(scene.value(), "second");
-        assert_whole(&scene, &owners, "the way back, killed");
-
-        kill_in_stage(&scene, &path, "start", &["--no-safety"]);
-        site.fleetctl(&["restore", "demo", "--rollback"]).fails(6, &["cannot be undone any more"]);
-        scene.restore(&path, &[]).succeeds();
-        site.fleetctl(&["restore", "demo", "--commit"]).succeeds();
-        site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
-    }
-
-    #[test]
-    fn a_rebuild_that_is_killed_goes_on() {
-        let site = Site::on("current");
-        let scene = Scene::install(&site);
-        scene.apply(&shop());
-        let path = scene.back_up();
-        let command = ["restore", "demo", "--from", &path, "--identity", &scene.backups.identity, "--yes", "--new"];
-        let has = |object: &[&str]| {
-            site.bed.kubectl(site.cluster, &[&["-n", "fleet", "get", "-o", "name"], object].concat()).is_ok()
-        };
-        for wanted in ["the record", "the keys", "etcd", "fence", "prepare", "start"] {
-            site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
-            match wanted {
-                "the record" => kill_when(&site, &command, wanted, || has(&["secret", "fleetctl.demo"])),
-                "the keys" => kill_when(&site, &command, wanted, || has(&["secret", "fleet-pki"])),
-                "etcd" => kill_when(&site, &command, wanted, || has(&["pod", "etcd-0"])),
-                stage => kill_in_stage(&scene, &path, stage, &["--new"]),
-            }
-            let again = scene.restore(&path, &["--new"]);
-            assert!(again.succeeds().contains("Restored control plane demo"), "{wanted}: {again:?}");
-            assert_eq!((scene.value().as_str(), stage(&site).as_str()), ("first", ""), "{wanted}");
-        }
-        site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
-    }
 }
