@@ -4,7 +4,7 @@
 //! entry in the managed fields from which later applies can remove fields.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -113,7 +113,12 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
     let mut manifest = build_manifest(context, &job, &target).await?;
     let pull_secrets = pull_secrets::take_pull_secrets(&target.key, &mut manifest);
     loop {
-        match try_apply(context, &job, &target, &manifest).await {
+        let mut result = try_apply(context, &job, &target, &manifest).await;
+        if matches!(result, Err(Failure::Doubled)) {
+            result = write_whole(context, &job, &target, &manifest).await;
+        }
+        match result {
+            Err(Failure::Doubled) => return Err(doubled_entries(&target.key)),
             Err(Failure::Unknown(paths)) => {
                 let new =
                     paths.into_iter().filter(|path| fields::remove_field_at(&mut manifest, path)).collect::<Vec<_>>();
@@ -167,19 +172,36 @@ async fn remove_replaced_copy(context: &Context, target: &Target, uid: &str) -> 
 enum Failure {
     /// The API server does not know these fields.
     Unknown(Vec<String>),
+    /// Server-side apply takes no list of which two entries have the same key.
+    Doubled,
     Problem(Problem),
+}
+
+impl Failure {
+    fn from_answer(key: &CopyKey, error: &CallError) -> Self {
+        let unknown = fields::undeclared_fields(error);
+        if !unknown.is_empty() {
+            Self::Unknown(unknown)
+        } else if fields::has_doubled_entries(error) {
+            Self::Doubled
+        } else {
+            Self::Problem(Problem::of_answer(key, error))
+        }
+    }
+}
+
+/// The object that has the name of a copy.
+enum Claim {
+    Nothing,
+    /// It is the copy, or is one from now on.
+    Ours(Value),
+    /// It stays as it is: a namespace.
+    Left(Value),
 }
 
 /// Applies the manifest once; with whether the object was left as it is.
 async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
-    let failed = |error: &CallError| {
-        let unknown = fields::undeclared_fields(error);
-        if unknown.is_empty() {
-            Failure::Problem(Problem::of_answer(&target.key, error))
-        } else {
-            Failure::Unknown(unknown)
-        }
-    };
+    let failed = |error: &CallError| Failure::from_answer(&target.key, error);
     if let Some(uid) = &job.uid {
         hand_over(context, job, target).await.map_err(|error| failed(&error))?;
         if job.is_first && job.task.is_adopting(false) {
@@ -197,13 +219,25 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         Err(error) if error.is_conflict() => {}
         Err(error) => return Err(failed(&error)),
     }
+    let found = match claim_found(context, job, target).await? {
+        Claim::Ours(found) => found,
+        Claim::Left(found) => return Ok((found, true)),
+        Claim::Nothing => {
+            let message = format!("{} was deleted during the apply", target.key);
+            return Err(Failure::Problem(Problem::retry_soon(applied::UNREACHABLE, message)));
+        }
+    };
+    let applied = send_apply(context, target, manifest, ("uid", object_uid(&found)), true).await;
+    Ok((applied.map_err(|error| failed(&error))?, false))
+}
+
+/// Reads the object that has the name of a copy, and adopts it if that is asked for.
+async fn claim_found(context: &Context, job: &Job, target: &Target) -> Result<Claim, Failure> {
+    let failed = |error: &CallError| Failure::from_answer(&target.key, error);
     let found = call_with_timeout(context.copies_api(target).get_opt(&target.key.name))
         .await
         .map_err(|error| failed(&error))?;
-    let Some(found) = found else {
-        let message = format!("{} was deleted during the apply", target.key);
-        return Err(Failure::Problem(Problem::retry_soon(applied::UNREACHABLE, message)));
-    };
+    let Some(found) = found else { return Ok(Claim::Nothing) };
     let found = copy_json(target, &found);
     if is_terminating(&found) {
         let message = format!("{} already exists and is terminating", target.key);
@@ -216,14 +250,46 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
     } else if !owned && job.task.is_adopting(object_label(&found, LABEL_PLACED_BY).is_some()) {
         adoption::mark_adopted(context, target, &found).await.map_err(|error| failed(&error))?;
     } else if !owned && target.key.is_core("Namespace") {
-        return Ok((found, true));
+        return Ok(Claim::Left(found));
     } else if !owned {
         return Err(Failure::Problem(already_exists(&target.key, &found)));
     }
-    let found_uid = object_uid(&found).to_owned();
-    let object =
-        send_apply(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
-    Ok((object, false))
+    Ok(Claim::Ours(found))
+}
+
+/// Writes a copy whole, as kubectl does without server-side apply: a POST and a PUT take lists with doubled entries.
+async fn write_whole(
+    context: &Context,
+    job: &Job,
+    target: &Target,
+    manifest: &Value,
+) -> Result<(Value, bool), Failure> {
+    let found = match claim_found(context, job, target).await? {
+        Claim::Left(found) => return Ok((found, true)),
+        Claim::Ours(found) => Some(found),
+        Claim::Nothing => None,
+    };
+    let whole = match &found {
+        Some(found) => fields::build_replacement(found, manifest, &job.task.policy.leave_fields),
+        None => manifest.clone(),
+    };
+    let (api, params) = (context.copies_api(target), PostParams::default());
+    let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..params };
+    let object: DynamicObject = serde_json::from_value(whole).map_err(|error| {
+        Failure::Problem(Problem::retry_on_change(applied::INVALID, format!("{} is no object: {error}", target.key)))
+    })?;
+    let written = match found {
+        Some(_) => call_with_timeout(api.replace(&target.key.name, &params, &object)).await,
+        None => call_with_timeout(api.create(&params, &object)).await,
+    };
+    let written = written.map_err(|error| Failure::from_answer(&target.key, &error))?;
+    Ok((copy_json(target, &written), false))
+}
+
+fn doubled_entries(key: &CopyKey) -> Problem {
+    let message =
+        format!("a list of {key} has two entries of the same key, and the workload cluster's API server takes neither");
+    Problem::retry_on_change(applied::INVALID, message)
 }
 
 /// Hands the fields that are left to others from now on over to another manager: a field that nobody owns any more is reset by

@@ -6,9 +6,13 @@
 use serde_json::{Value, json};
 
 use crate::k8s::connect::daemon_client::CallError;
+use crate::k8s::managed_fields::apply_merge_patch;
 
 /// Marks a field that an API server's schema lacks, in its answer to an apply.
 const NOT_DECLARED: &str = ": field not declared in schema";
+
+/// Begins the answer to an apply whose manifest does not fit the schema.
+pub(super) const TYPED: &str = "failed to create typed patch object";
 
 /// A part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +161,29 @@ pub fn undeclared_fields(error: &CallError) -> Vec<String> {
     error.to_api_error().map(|answer| not_declared(&answer.message)).unwrap_or_default()
 }
 
+/// Returns true for the answer of server-side apply to a list of which two entries have the same key.
+pub fn has_doubled_entries(error: &CallError) -> bool {
+    let is_doubled = |message: &str| message.contains(TYPED) && message.contains(": duplicate entries for key [");
+    error.to_api_error().is_some_and(|answer| is_doubled(&answer.message))
+}
+
+/// Returns a manifest as it replaces an object: labels, annotations and finalizers of others stay, and so does what the copy
+/// leaves to others.
+pub fn build_replacement(found: &Value, manifest: &Value, left: &[String]) -> Value {
+    let mut object = manifest.clone();
+    let mut metadata = found["metadata"].clone();
+    apply_merge_patch(&mut metadata, &json!({ "managedFields": null }));
+    apply_merge_patch(&mut metadata, &manifest["metadata"]);
+    object["metadata"] = metadata;
+    for field in left.iter().filter_map(|path| extract_field_at(found, path)) {
+        apply_merge_patch(&mut object, &field);
+    }
+    if let Some(status) = found.get("status") {
+        object["status"] = status.clone();
+    }
+    object
+}
+
 /// Removes the fields that a control plane of an earlier build does not know, which refused to store them. Returns whether there
 /// were any.
 pub fn remove_undeclared(object: &mut Value, error: &CallError) -> bool {
@@ -165,7 +192,7 @@ pub fn remove_undeclared(object: &mut Value, error: &CallError) -> bool {
 
 /// Returns the paths that an API server's answer to an apply says it does not know; none for any other answer.
 fn not_declared(message: &str) -> Vec<String> {
-    if !message.contains("failed to create typed patch object") {
+    if !message.contains(TYPED) {
         return Vec::new();
     }
     let lines = message.lines().filter_map(|line| line.strip_suffix(NOT_DECLARED));

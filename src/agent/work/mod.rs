@@ -25,6 +25,7 @@ mod results;
 pub mod served;
 pub mod status;
 pub mod task;
+pub mod unlisted;
 pub mod warnings;
 pub mod watch;
 pub mod worker;

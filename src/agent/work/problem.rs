@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::fields;
 use super::task::{CopyKey, Unusable};
 use crate::api::crd::schedule::applied;
 use crate::k8s::ApiError;
@@ -103,6 +104,10 @@ impl Problem {
                 );
                 Self { is_immutable: true, ..Self::retry_on_change(applied::REFUSED, message) }
             }
+            _ if message.contains(fields::TYPED) => Self::retry_on_change(
+                applied::INVALID,
+                format!("the workload cluster's API server cannot read {key}: {message}"),
+            ),
             400 | 422 => Self::retry_soon(
                 applied::INVALID,
                 format!("the workload cluster's API server rejects {key} as invalid: {message}"),
@@ -225,6 +230,13 @@ mod tests {
                 (applied::INVALID, Again::Soon),
             ),
             (500, "InternalError", "etcdserver: request is too large", none(), (applied::TOO_LARGE, Again::Late)),
+            (
+                500,
+                "InternalError",
+                "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.replicas: expected numeric, got string",
+                none(),
+                (applied::INVALID, Again::Late),
+            ),
             (503, "ServiceUnavailable", "x", none(), (applied::UNREACHABLE, Again::Soon)),
         ] {
             assert_eq!(reason(code, word, message, details), expected, "{message}");

@@ -83,6 +83,7 @@ impl Worker {
                 self.report_kept_data(&cleared.kept);
             }
             Done::Looked(result) => self.on_looked(result),
+            Done::LookedForUnlisted { gone, next } => self.on_looked_for_unlisted(gone, next),
             Done::Answered { text, result } => self.on_answered(text, result),
             Done::Written { name, uid, status, result } => {
                 self.writing -= 1;

@@ -21,6 +21,7 @@ use super::problem::Problem;
 use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
+use super::unlisted::Unlisted;
 use super::warnings::Warnings;
 use super::watch::{self, Change, Input};
 use crate::agent::inventory::watch::Observed;
@@ -47,6 +48,7 @@ pub(super) enum Done {
     Listed(Result<Vec<Copy>, CallError>),
     OrphansCleared(orphans::Cleared),
     Looked(Result<Look, CallError>),
+    LookedForUnlisted { gone: Vec<Unlisted>, next: Instant },
     Answered { text: String, result: Result<(), CallError> },
     Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },
 }
@@ -88,6 +90,8 @@ pub struct Worker {
     pub(super) answers: Answers,
     /// Time at which copies are listed next to find those without a Schedule; `None` until the Schedules are known.
     pub(super) list_at: Option<Instant>,
+    /// Time at which copies that are not listed are looked for next; `None` while that is being done.
+    pub(super) look_at: Option<Instant>,
     /// The first list of Schedules is complete.
     pub(super) synced: bool,
     /// All Schedules of that list were tried.
@@ -126,6 +130,7 @@ impl Worker {
             orphan_grace,
             answers: Answers::default(),
             list_at: None,
+            look_at: Some(Instant::now()),
             synced: false,
             begun: false,
         }
@@ -144,6 +149,7 @@ impl Worker {
             self.advance_answer(now);
             self.start_writes(now);
             self.start_listing(now);
+            self.start_look_for_unlisted(now);
             self.count_pods(now);
             let wake = self.next_time(now);
             tokio::select! {
@@ -184,7 +190,7 @@ impl Worker {
     /// Returns when there is something to do next, unless something happens before.
     fn next_time(&self, now: Instant) -> Instant {
         let retry = self.answers.next_time().filter(|at| *at > now);
-        let others = [self.list_at, retry].into_iter().flatten();
+        let others = [self.list_at, self.look_at, retry].into_iter().flatten();
         let mut next = others.min().map_or(self.count_at, |at| at.min(self.count_at));
         for entry in self.entries.values() {
             let work = entry.next.filter(|_| !entry.running && self.working < AT_ONCE);
@@ -283,7 +289,7 @@ impl Worker {
             }
             Change::Gone((key, seen)) => {
                 if self.index.remove_deleted_copy(&key, &seen.uid) {
-                    self.on_copy_gone(&key, &seen);
+                    self.on_copy_gone(&key, &seen.uid, seen.finished);
                 }
             }
         }
@@ -323,15 +329,16 @@ impl Worker {
         }
     }
 
-    fn on_copy_gone(&mut self, key: &CopyKey, seen: &Seen) {
+    /// Follows a copy that is not there any more, by its UID, and whether it had run to its end.
+    pub(super) fn on_copy_gone(&mut self, key: &CopyKey, uid: &str, has_finished: bool) {
         let (now, wall) = (Instant::now(), Timestamp::now());
         let Some(entry) = entry_of(&self.by_key, &mut self.entries, key) else { return };
         if entry.task.deleting || entry.running || entry.is_replaced() {
             entry.work_at(now);
             return;
         }
-        entry.finished |= seen.finished;
-        if entry.is_over() || !entry.is_own_copy(&seen.uid) {
+        entry.finished |= has_finished;
+        if entry.is_over() || !entry.is_own_copy(uid) {
             return;
         }
         status::record_missing_copy(&mut entry.status, wall);

@@ -52,7 +52,30 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
     let message = site.until("newer", "Applied").await;
     assert!(message.starts_with("FieldsDropped: "), "{message}");
     assert!(message.contains(".spec.fromTheFuture") && message.contains("[name=\"c\"].alsoNew"), "{message}");
-    for name in ["old", "custom", "bad", "newer"] {
+    // Lists that server-side apply refuses, and a POST and a PUT take, as in one cluster.
+    let doubled = |value: &str| {
+        let mut doubled = site.deployment("doubled", 1);
+        let container = &mut doubled["spec"]["template"]["spec"]["containers"][0];
+        container["ports"] =
+            json!([{ "name": "http", "containerPort": 8080 }, { "name": "metrics", "containerPort": 8080 }]);
+        container["env"] = json!([{ "name": "A", "value": "one" }, { "name": "A", "value": value }]);
+        doubled
+    };
+    site.schedule("doubled", &doubled("two"), json!({})).await;
+    site.until("doubled", "Applied").await;
+    let uid = deployments.get("doubled").await.unwrap().uid();
+    let note = json!({ "metadata": { "annotations": { "of": "others" } } });
+    deployments.patch("doubled", &PatchParams::default(), &Patch::Merge(&note)).await.unwrap();
+    site.schedule("doubled", &doubled("three"), json!({})).await;
+    wait("the edit arrives", async || {
+        let copy = deployments.get("doubled").await.unwrap();
+        let container = serde_json::to_value(&copy).unwrap()["spec"]["template"]["spec"]["containers"][0].clone();
+        container["ports"].as_array().unwrap().len() == 2 && container["env"][1]["value"] == "three"
+    })
+    .await;
+    let copy = deployments.get("doubled").await.unwrap();
+    assert!(copy.uid() == uid && copy.annotations()["of"] == "others", "{copy:?}");
+    for name in ["old", "custom", "bad", "newer", "doubled"] {
         site.delete(name).await;
     }
     site.leave().await;
@@ -79,6 +102,15 @@ async fn the_data_of_a_secret_comes_from_a_secret_of_the_hub() {
     let change = json!({ "spec": { "hash": "of-two" } });
     site.schedules().patch("db", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
     wait("the new data arrives", async || secrets.get("db").await.unwrap().data.unwrap()["password"].0 == b"two").await;
+    // The agent may not list Secrets, and sees that one is gone all the same, long before it applies them all again.
+    let uid = secrets.get("db").await.unwrap().uid();
+    secrets.delete("db", &DeleteParams::default()).await.unwrap();
+    let made = wait("it is made again", async || {
+        secrets.get_opt("db").await.unwrap().is_some_and(|secret| secret.uid() != uid)
+    });
+    let took = made.await.as_secs();
+    assert!(took < 60, "{took} s");
+    site.until("db", "Applied").await;
     let status = site.schedules().get("db").await.unwrap();
     assert!(!serde_json::to_string(&status).unwrap().contains("dHdv"), "no data in the Schedule");
     assert_eq!(site.delete("db").await.0, "Deleted");
