@@ -33,7 +33,8 @@ pub async fn find_gone_copies(context: &Context, copies: Vec<Unlisted>) -> Vec<U
         let found = call_with_timeout(context.copies_api(&copy.target).get_metadata_opt(&copy.target.key.name)).await;
         match found {
             Ok(found) => {
-                gone.extend((found.and_then(|found| found.metadata.uid).as_ref() != Some(&copy.uid)).then_some(copy))
+                let is_gone = found.and_then(|found| found.metadata.uid).as_ref() != Some(&copy.uid);
+                gone.extend(is_gone.then_some(copy));
             }
             // The others would not be answered either.
             Err(_) => break,
