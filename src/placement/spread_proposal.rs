@@ -70,8 +70,13 @@ fn fit_record<'s>(
     let is_unshared = |cluster: &String| {
         divided.is_some() && divided_pods(divided) != 1 && !find_copy(cluster).is_none_or(has_own_share)
     };
+    // Each of the copies to all clusters is whole: their amounts are no shares.
+    let is_copied_to_all = |amounts: &ClusterAmounts| {
+        amounts.len() > 1 && amounts.iter().all(|(cluster, amount)| *amount == 1 && is_unshared(cluster))
+    };
     let fits = |amounts: &ClusterAmounts| {
-        is_one_whole(amounts) != is_spread || (is_spread && !amounts.keys().any(is_unshared))
+        !is_copied_to_all(amounts)
+            && (is_one_whole(amounts) != is_spread || (is_spread && !amounts.keys().any(is_unshared)))
     };
     let sides_fit = record.running.as_ref().is_none_or(|running| fits(&running.from) && fits(&running.to));
     if !fits(&record.target) || !sides_fit {

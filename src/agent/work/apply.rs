@@ -214,8 +214,15 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
             Err(error) => return Err(failed(&error)),
         }
     }
-    match send_apply(context, target, manifest, ("resourceVersion", NO_VERSION), false).await {
-        Ok(object) => return Ok((object, false)),
+    let first = begin_manifest(&job.task, manifest);
+    match send_apply(context, target, first.as_ref().unwrap_or(manifest), ("resourceVersion", NO_VERSION), false).await
+    {
+        Ok(object) if first.is_none() => return Ok((object, false)),
+        Ok(object) => {
+            hand_over(context, job, target).await.map_err(|error| failed(&error))?;
+            let applied = send_apply(context, target, manifest, ("uid", object_uid(&object)), true).await;
+            return applied.map(|object| (object, false)).map_err(|error| failed(&error));
+        }
         Err(error) if error.is_conflict() => {}
         Err(error) => return Err(failed(&error)),
     }
@@ -290,6 +297,17 @@ fn doubled_entries(key: &CopyKey) -> Problem {
     let message =
         format!("a list of {key} has two entries of the same key, and the workload cluster's API server takes neither");
     Problem::retry_on_change(applied::INVALID, message)
+}
+
+/// Returns the manifest with which a copy begins whose replicas are left to others: with one pod, the default, it would serve
+/// less than the copy that it replaces. `None` where its manifest has all that it begins with.
+fn begin_manifest(task: &Task, manifest: &Value) -> Option<Value> {
+    let is_replicas = |path: &String| path.trim_start_matches('.') == "spec.replicas";
+    let whole: Option<Value> = serde_json::from_str(&task.manifest).ok();
+    let whole = whole.filter(|_| task.policy.leave_fields.iter().any(is_replicas))?;
+    let mut first = manifest.clone();
+    first.get_mut("spec")?.as_object_mut()?.insert("replicas".to_owned(), whole.pointer("/spec/replicas")?.clone());
+    Some(first)
 }
 
 /// Hands the fields that are left to others from now on over to another manager: a field that nobody owns any more is reset by

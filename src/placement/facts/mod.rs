@@ -170,6 +170,9 @@ pub struct Scales {
     pub name: String,
     /// Fewest replicas that it asks for.
     pub min_replicas: i64,
+    /// Most replicas that it asks for.
+    #[serde(default)]
+    pub max_replicas: i64,
 }
 
 impl Scales {
@@ -295,14 +298,15 @@ fn read_scale_target(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
         return None;
     }
     let api_version = text_at_pointer(manifest, "/spec/scaleTargetRef/apiVersion");
+    let limit = |path: &str, absent: i64| {
+        manifest.pointer(path).and_then(Value::as_i64).map_or(absent, |limit| limit.clamp(0, i32::MAX.into()))
+    };
     Some(Scales {
         group: api_version.map(|version| kinds::split_api_version(version).0.to_owned()),
         kind: text_at_pointer(manifest, "/spec/scaleTargetRef/kind")?.to_owned(),
         name: text_at_pointer(manifest, "/spec/scaleTargetRef/name")?.to_owned(),
-        min_replicas: manifest
-            .pointer("/spec/minReplicas")
-            .and_then(Value::as_i64)
-            .map_or(1, |least| least.clamp(0, i32::MAX.into())),
+        min_replicas: limit("/spec/minReplicas", 1),
+        max_replicas: limit("/spec/maxReplicas", 0),
     })
 }
 

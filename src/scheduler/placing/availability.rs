@@ -22,13 +22,17 @@ pub(super) fn is_available_in(store: &Store, key: &ObjectKey, clusters: &[&str])
 
 impl GroupContext<'_> {
     /// Returns whether every member is available in every cluster that the group was decided for. One that cannot be
-    /// copied and that is nowhere is not waited for, nor is one that has run to its end elsewhere.
+    /// copied and that is nowhere is not waited for, nor is one that has run to its end elsewhere, or that stays where it is.
     pub(super) fn is_available_in_targets(&self, faults: &CopyFaults) -> bool {
         let store = self.store;
         let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && store.copies_of(key).next().is_none();
         self.decided.is_some_and(|decided| {
             self.members.iter().filter(|key| !is_nowhere(key)).all(|key| {
-                self.member_targets(decided, key).into_iter().all(|cluster| {
+                let targets = self.member_targets(decided, key);
+                if self.kept_place(key, &targets).is_some() || !self.copies_to_finish(decided, key).is_empty() {
+                    return true;
+                }
+                targets.into_iter().all(|cluster| {
                     store.is_over_elsewhere(key, cluster)
                         || !faults.contains_key(*key) && is_available_in(store, key, &[cluster])
                 })

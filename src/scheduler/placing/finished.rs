@@ -1,12 +1,24 @@
-//! What runs once and is over: it never runs again because something moves.
+//! What runs once: it never runs again, nor beside itself, because something moves.
 
+use super::decide::Decided;
+use super::group_context::GroupContext;
+use super::place::{Place, cluster_of};
 use super::source::Source;
 use super::store::Store;
 use crate::api::Schedule;
+use crate::api::crd::schedule::ScheduleShare;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live;
 
 impl Store {
+    /// Returns the copies of a Job or a bare Pod that is not over: another one would run beside them.
+    pub(super) fn begun_copies(&self, key: &ObjectKey) -> Vec<(&Place, &Schedule)> {
+        let source = self.sources.get(key).filter(|source| source.facts.workload.runs_once() && !self.is_over(source));
+        let Some(source) = source else { return Vec::new() };
+        let copies = self.copies_of(key).filter(|(at, _)| self.clusters.contains_key(cluster_of(at)));
+        copies.filter(|(_, schedule)| source.is_source_of(schedule)).collect()
+    }
+
     /// Returns whether a Job or a bare Pod is over, by its own status or by that of a copy: no further copy of it is made.
     pub(super) fn is_over(&self, source: &Source) -> bool {
         if !source.facts.workload.runs_once() {
@@ -31,5 +43,23 @@ impl Store {
                 && live::has_ended(schedule, &source.facts)
                 && !live::is_finished(&source.status)
         })
+    }
+}
+
+impl<'a> GroupContext<'a> {
+    /// Returns the copies of a member that runs once, if it would begin elsewhere, or with another share, beside them; none
+    /// otherwise. It stays where it is until it is over.
+    pub(super) fn copies_to_finish(&self, decided: &Decided, key: &ObjectKey) -> Vec<(&'a Place, &'a Schedule)> {
+        let Some(facts) = self.store.source_facts(key) else { return Vec::new() };
+        let amounts = |share: Option<&ScheduleShare>| share.map(|share| (share.replicas, share.completions));
+        let is_as_decided = |(at, schedule): &(&Place, &Schedule)| {
+            let target = decided.targets.iter().find(|target| target.cluster == cluster_of(at));
+            target.filter(|target| live::has_copy_in_target(target, facts)).is_some_and(|target| {
+                let share = target.replicas.get(key).map(|share| live::build_schedule_share("", Some(*share)));
+                amounts(share.as_ref()).unwrap_or_default() == amounts(schedule.spec.share.as_ref()).unwrap_or_default()
+            })
+        };
+        let copies = self.store.begun_copies(key);
+        if copies.iter().all(is_as_decided) { Vec::new() } else { copies }
     }
 }

@@ -95,7 +95,7 @@ impl GroupContext<'_> {
         events
     }
 
-    /// The events about Jobs and bare Pods that have begun in a cluster that their group leaves.
+    /// The events about Jobs and bare Pods that have begun in a drained cluster that their group leaves.
     fn restart_events(&self, decided: &Decided) -> Vec<Write> {
         let store = self.store;
         let mut events = Vec::new();
@@ -105,7 +105,8 @@ impl GroupContext<'_> {
             let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
             let mut begun =
                 store.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
-            if let Some((at, _)) = begun.find(|(at, _)| !is_target(cluster_of(at))) {
+            let is_stopped = |cluster: &str| !is_target(cluster) && store.drained.contains(cluster);
+            if let Some((at, _)) = begun.find(|(at, _)| is_stopped(cluster_of(at))) {
                 let text = format!("starts again elsewhere: its progress on {:?} is lost", cluster_of(at));
                 events.push(event_about(source.address.event_reference(), true, "Restarted", &text));
             }

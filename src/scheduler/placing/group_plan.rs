@@ -7,11 +7,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::decide::Decided;
+use super::falling_shares::hold_falling_shares;
 use super::faults::{self, CopyFaults};
 use super::follow_plan;
 use super::group_context::GroupContext;
 use super::group_status::is_same_group_status;
-use super::place::cluster_of;
+use super::place::{Place, cluster_of};
 use super::plan::Plan;
 use super::schedule_deletions;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff};
@@ -22,7 +23,7 @@ use super::write::{TargetMark, Write};
 use crate::api::crd::group::PolicyRef;
 use crate::api::crd::schedule::ScheduleShare;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER};
-use crate::api::{ScheduleGroup, ScheduleGroupSpec};
+use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec};
 use crate::placement::decide::Target;
 use crate::placement::facts::{Facts, ObjectKey, Scales};
 use crate::placement::live;
@@ -40,9 +41,10 @@ impl<'a> Scaled<'a> {
         Self(scalers)
     }
 
-    pub(super) fn is_scaled(&self, key: &ObjectKey) -> bool {
+    /// Returns the autoscaler of an object.
+    pub(super) fn find_scaler(&self, key: &ObjectKey) -> Option<&'a Scales> {
         let scalers = self.0.get(&(key.namespace(), key.kind(), key.name()));
-        scalers.into_iter().flatten().any(|scales| scales.is_target(key))
+        scalers.into_iter().flatten().copied().find(|scales| scales.is_target(key))
     }
 }
 
@@ -102,19 +104,27 @@ impl<'a> GroupContext<'a> {
         let mut desired = Vec::new();
         for key in &self.members {
             let Some(source) = store.sources.get(*key) else { continue };
-            let is_scaled = scaled.is_scaled(key);
+            let scaler = scaled.find_scaler(key);
             let Some(decided) = self.active_decision().filter(|_| !self.is_left(key)) else {
                 // Its copies stay where they are, and edits of the source reach them; what no policy matches any more keeps
                 // its overrides.
                 let policy = policy.filter(|_| !self.is_left(key));
                 for (at, schedule) in store.copies_of(key) {
                     let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
-                    desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled });
+                    desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, scaler });
                 }
                 continue;
             };
             if let Some(kept) = self.kept_place(key, &self.member_targets(decided, key)) {
-                desired.extend(self.kept_schedules(source, kept, is_scaled));
+                desired.extend(self.kept_schedules(source, kept, scaler));
+                continue;
+            }
+            let begun = self.copies_to_finish(decided, key);
+            if !begun.is_empty() {
+                // It is stopped in a cluster that is being drained, and begins again when it is gone there.
+                let is_left = |(at, _): &(&Place, &Schedule)| store.drained.contains(cluster_of(at));
+                let begun = begun.into_iter().filter(|copy| !is_left(copy)).collect();
+                desired.extend(self.kept_schedules(source, KeptAt::Copies(begun), scaler));
                 continue;
             }
             for target in decided.targets.iter().filter(|target| live::has_copy_in_target(target, &source.facts)) {
@@ -122,17 +132,23 @@ impl<'a> GroupContext<'a> {
                 if store.is_over_elsewhere(key, cluster) {
                     continue;
                 }
-                desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled });
+                desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, scaler });
             }
             let is_elsewhere = |cluster: &str| !decided.targets.iter().any(|target| target.cluster == cluster);
             let elsewhere = follow_plan::desired_elsewhere(store, key, is_elsewhere);
             desired.extend(elsewhere.into_iter().map(|one| DesiredSchedule { group, ..one }));
         }
+        hold_falling_shares(store, &mut desired);
         desired
     }
 
     /// Returns the Schedules of a member that its data keeps where it is.
-    fn kept_schedules(&self, source: &'a Source, kept: KeptAt<'a>, is_scaled: bool) -> Vec<DesiredSchedule<'a>> {
+    fn kept_schedules(
+        &self,
+        source: &'a Source,
+        kept: KeptAt<'a>,
+        scaler: Option<&'a Scales>,
+    ) -> Vec<DesiredSchedule<'a>> {
         let at: Vec<(&str, Option<ScheduleShare>)> = match kept {
             KeptAt::Copies(copies) => {
                 copies.into_iter().map(|(at, schedule)| (cluster_of(at), schedule.spec.share.clone())).collect()
@@ -141,15 +157,7 @@ impl<'a> GroupContext<'a> {
         };
         let (policy, group) = (self.policy, Some(self.name));
         at.into_iter()
-            .map(|(cluster, share)| DesiredSchedule {
-                source,
-                cluster,
-                share,
-                policy,
-                group,
-                follows: false,
-                is_scaled,
-            })
+            .map(|(cluster, share)| DesiredSchedule { source, cluster, share, policy, group, follows: false, scaler })
             .collect()
     }
 

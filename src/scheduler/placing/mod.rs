@@ -22,6 +22,9 @@ mod changes;
 mod decide;
 mod event_queue;
 mod events;
+mod falling_shares;
+#[cfg(test)]
+mod falling_shares_tests;
 mod faults;
 mod finished;
 mod follow;
@@ -51,6 +54,7 @@ mod queue;
 mod rebalance;
 mod refusals;
 mod regroup;
+mod scaled_copy;
 mod schedule_deletions;
 #[cfg(test)]
 mod schedule_deletions_tests;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::falling_shares::hold_falling_shares;
 use super::faults;
 use super::move_blocked;
 use super::place::cluster_of;
@@ -108,9 +109,12 @@ fn desired_schedules<'a>(
     let key = &source.facts.key;
     let is_direct = is_direct(store, key);
     let mut desired = Vec::new();
-    let kept = store.kept_copies(key);
+    let mut kept = store.kept_copies(key);
+    if kept.is_empty() {
+        kept = store.begun_copies(key);
+    }
     if is_direct && kept.iter().any(|(at, _)| !pinned.contains(cluster_of(at))) {
-        // Its data is where its copies are, and an empty volume elsewhere is not its data.
+        // Its data is where its copies are, and an empty volume elsewhere is not its data. What runs once ends where it began.
         for (at, schedule) in kept {
             let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
             desired.push(DesiredSchedule { share, ..DesiredSchedule::of_whole(source, cluster) });
@@ -139,5 +143,6 @@ fn desired_schedules<'a>(
             desired.push(DesiredSchedule { share, group, ..DesiredSchedule::of_whole(source, cluster) });
         }
     }
+    hold_falling_shares(store, &mut desired);
     desired
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 
 use super::availability::is_available_in;
+use super::decide::Decided;
 use super::events;
 use super::faults::CopyFaults;
 use super::group_context::GroupContext;
@@ -55,13 +56,27 @@ impl GroupContext<'_> {
         let namespaces = members().filter(|key| key.is_of_kind("", "Namespace"));
         let mut stages: Vec<Vec<Write>> =
             namespaces.map(|key| delete_drained_namespaces(self.store, key, &targets)).collect();
-        if !targets.is_empty() && self.is_available_in_targets(faults) {
+        if targets.is_empty() {
+            return stages;
+        }
+        if self.is_available_in_targets(faults) {
             let desired = Desired::new(desired);
             stages.extend(
                 members().map(|key| desired.delete_others(self.store, key, |key, at| self.removal_class(key, at))),
             );
+        } else {
+            stages.extend(members().map(|key| self.stop_drained(decided, key)));
         }
         stages
+    }
+
+    /// Returns the deletions of what runs once in clusters that are being drained: it is stopped before it begins elsewhere.
+    fn stop_drained(&self, decided: &Decided, key: &ObjectKey) -> Vec<Write> {
+        let begun = self.copies_to_finish(decided, key).into_iter();
+        let drained = begun.filter(|(at, schedule)| {
+            self.store.drained.contains(cluster_of(at)) && schedule.metadata.deletion_timestamp.is_none()
+        });
+        drained.filter_map(|copy| remove_schedule(self.store, key, copy, RemovalClass::Moved.into())).collect()
     }
 
     /// Plans the deletion of the object of a group without members, once nothing needs it.

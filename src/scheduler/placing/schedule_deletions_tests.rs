@@ -17,6 +17,7 @@ use crate::api::crd::group::DecisionRecord;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use crate::placement::copy::Share;
 use crate::placement::decide::{DirectDecision, DirectTarget, Target};
 use crate::placement::facts::ObjectKey;
 
@@ -24,14 +25,14 @@ use crate::placement::facts::ObjectKey;
 const CONSENT: &str = "fleet-scheduler.io/allow-volume-move";
 
 /// A control plane with the policy `all`, which groups by namespace, and what its watches bring.
-struct Hub {
-    store: Store,
-    now: Instant,
-    version: u64,
+pub(super) struct Hub {
+    pub(super) store: Store,
+    pub(super) now: Instant,
+    pub(super) version: u64,
 }
 
 impl Hub {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let store = Store::new(Kinds::default(), false).with_own_namespace("prod-cp".to_owned());
         let mut hub = Self { store, now: Instant::now(), version: 1 };
         for cluster in ["east", "west"] {
@@ -41,7 +42,7 @@ impl Hub {
         hub
     }
 
-    fn policy(&mut self, change: Value) {
+    pub(super) fn policy(&mut self, change: Value) {
         let mut spec = json!({"namespaceSelector": {}, "groupBy": {"namespace": true},
             "resourceSelectors": {"labelSelectors": [{}]}});
         spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -58,7 +59,7 @@ impl Hub {
         self.store.mark_all(self.now);
     }
 
-    fn put(&mut self, group: &str, kind: &str, mut body: Value) -> ObjectKey {
+    pub(super) fn put(&mut self, group: &str, kind: &str, mut body: Value) -> ObjectKey {
         let kind = placeable::find_builtin_kind(group, kind).unwrap();
         let name = body["metadata"]["name"].as_str().unwrap().to_owned();
         self.version += 1;
@@ -101,13 +102,13 @@ impl Hub {
         }
     }
 
-    fn plan(&self, key: &ObjectKey, decided: Option<&Decided>) -> Plan {
+    pub(super) fn plan(&self, key: &ObjectKey, decided: Option<&Decided>) -> Plan {
         let time = "2026-01-01T00:00:00Z".parse().unwrap();
         group_plan::plan_group(&self.store, &self.group_name(key), decided, time)
     }
 
     /// Applies what a plan writes to the control plane; deletions are carried out at once.
-    fn execute(&mut self, plan: &Plan) {
+    pub(super) fn execute(&mut self, plan: &Plan) {
         for write in plan.stages.iter().flatten() {
             self.version += 1;
             let version = Some(self.version.to_string());
@@ -138,7 +139,7 @@ impl Hub {
     }
 
     /// Reports of each copy in a cluster that it is as its Schedule says, and available.
-    fn report(&mut self, cluster: &str, resource: &Value) {
+    pub(super) fn report(&mut self, cluster: &str, resource: &Value) {
         for mut schedule in self.schedules(cluster) {
             self.version += 1;
             schedule.metadata.resource_version = Some(self.version.to_string());
@@ -150,7 +151,7 @@ impl Hub {
         }
     }
 
-    fn schedules(&self, cluster: &str) -> Vec<Schedule> {
+    pub(super) fn schedules(&self, cluster: &str) -> Vec<Schedule> {
         self.store.schedules_of(&format!("fleet-c-{cluster}")).cloned().collect()
     }
 
@@ -167,7 +168,7 @@ impl Hub {
     }
 }
 
-fn decided(clusters: &[&str]) -> Decided {
+pub(super) fn decided(clusters: &[&str]) -> Decided {
     let target = |cluster: &&str| Target { cluster: (*cluster).to_owned(), ..Target::default() };
     Decided {
         scheduled: !clusters.is_empty(),
@@ -186,7 +187,7 @@ fn decided(clusters: &[&str]) -> Decided {
 }
 
 /// Kinds and clusters of the copies that a plan makes or edits, and the clusters of which it deletes.
-fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
+pub(super) fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
     assert!(!plan.is_partial, "a source has to be read first: {plan:?}");
     let mut found = (Vec::new(), Vec::new());
     for write in plan.stages.iter().flatten() {
@@ -219,7 +220,7 @@ fn restarted(plan: &Plan) -> Vec<&str> {
         .collect()
 }
 
-fn none() -> Vec<String> {
+pub(super) fn none() -> Vec<String> {
     Vec::new()
 }
 
@@ -249,6 +250,22 @@ fn a_claim_stays_whatever_the_decision_says() {
     hub.settle(&claim, &decided(&["west"]));
     hub.report("west", &json!({}));
     assert_eq!(writes(&hub.plan(&claim, Some(&decided(&["west"])))), (none(), vec!["east".to_owned()]));
+}
+
+#[test]
+fn what_data_keeps_elsewhere_keeps_no_old_copy_of_others() {
+    let mut hub = Hub::new();
+    hub.duplicate();
+    hub.claim(&json!({}));
+    let web = hub.web(3);
+    hub.settle(&web, &decided(&["east"]));
+    hub.report("east", &json!({}));
+    hub.web(3);
+    hub.settle(&web, &decided(&["west"]));
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["west"])))), (none(), none()), "it is not available there");
+    hub.report("west", &json!({}));
+    let plan = hub.plan(&web, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (none(), vec!["east".to_owned()]), "the Deployment leaves, the claim stays");
 }
 
 #[test]
@@ -326,6 +343,21 @@ fn the_cluster_of_lost_data_stays_recorded() {
 }
 
 #[test]
+fn the_cluster_of_lost_data_is_known_after_its_group_went() {
+    let mut hub = Hub::new();
+    hub.duplicate();
+    let mark = json!({"name": "data", "labels": {"fleet-scheduler.io/target-cluster": "east"}});
+    let claim = hub.put("", "PersistentVolumeClaim", json!({"metadata": mark, "spec": {}}));
+    hub.store.clusters.remove("east");
+    hub.settle(&claim, &decided(&["west"]));
+    assert!(hub.schedules("west").is_empty(), "no empty claim is begun");
+    assert!(hub.recorded(&claim).status.unwrap().target_clusters.contains(&"east".to_owned()));
+    hub.store.clusters.insert("east".to_owned(), true);
+    hub.settle(&claim, &decided(&["west"]));
+    assert_eq!((hub.schedules("east").len(), hub.schedules("west").len()), (1, 0));
+}
+
+#[test]
 fn nothing_is_deleted_while_its_group_is_written() {
     let mut hub = Hub::new();
     let web = hub.web(3);
@@ -371,9 +403,32 @@ fn a_job_that_its_claim_keeps_is_not_said_to_start_again() {
     hub.settle(&moved, &decided(&["east"]));
     hub.report("east", &json!({"startTime": "2026-01-01T00:00:00Z"}));
     hub.job("moved", &json!([]));
+    hub.store.drained.insert("east".to_owned());
     let plan = hub.plan(&moved, Some(&decided(&["west"])));
-    assert_eq!(writes(&plan).0, ["Job west"]);
+    assert_eq!(writes(&plan), (none(), vec!["east".to_owned()]), "it is stopped first");
     assert_eq!(restarted(&plan), ["moved"]);
+}
+
+#[test]
+fn a_job_runs_beside_no_copy_of_its_own() {
+    let mut hub = Hub::new();
+    let job = hub.job("once", &json!([]));
+    hub.settle(&job, &decided(&["east"]));
+    hub.report("east", &json!({"startTime": "2026-01-01T00:00:00Z"}));
+    hub.job("once", &json!([]));
+    assert_eq!(
+        writes(&hub.plan(&job, Some(&decided(&["west"])))),
+        (none(), none()),
+        "another group or policy is no drain"
+    );
+    let share = |cluster: &str, completions: i64| Target {
+        cluster: cluster.to_owned(),
+        domain: Some(cluster.to_owned()),
+        replicas: BTreeMap::from([(job.clone(), Share::Job { completions, parallelism: completions })]),
+        whole: Vec::new(),
+    };
+    let divided = Decided { targets: vec![share("east", 0), share("west", 1)], ..decided(&[]) };
+    assert_eq!(writes(&hub.plan(&job, Some(&divided))), (none(), none()), "nor are other shares");
 }
 
 fn with_override(image: &str) -> Value {

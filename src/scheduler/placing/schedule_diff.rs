@@ -8,6 +8,7 @@ use super::faults::CopyFaults;
 use super::place::Place;
 use super::plan::Plan;
 use super::refusals::{self, Refusal, Subject};
+use super::scaled_copy;
 use super::source::Source;
 use super::store::Store;
 use super::write::{Address, Stages, Write};
@@ -19,7 +20,7 @@ use crate::api::labels::{ANNOTATION_APPLIED_OVERRIDES, FINALIZER_AGENT_CLEANUP, 
 use crate::api::util::digest;
 use crate::api::{Schedule, ScheduleSpec};
 use crate::placement::copy::{self, CopyError};
-use crate::placement::facts::{Facts, ObjectKey, Relations};
+use crate::placement::facts::{Facts, ObjectKey, Relations, Scales};
 use crate::placement::live::{self, source_key};
 use crate::placement::matching::Policy;
 use crate::placement::names::schedule_name;
@@ -43,14 +44,14 @@ pub(super) struct DesiredSchedule<'a> {
     pub(super) group: Option<&'a str>,
     /// Whether it is there only because something in the cluster uses it.
     pub(super) follows: bool,
-    /// Whether a HorizontalPodAutoscaler that is placed too scales it.
-    pub(super) is_scaled: bool,
+    /// The HorizontalPodAutoscaler that scales it and is placed too.
+    pub(super) scaler: Option<&'a Scales>,
 }
 
 impl<'a> DesiredSchedule<'a> {
     /// Returns that of an object which is copied whole, for its namespace or for what uses it.
     pub(super) fn of_whole(source: &'a Source, cluster: &'a str) -> Self {
-        Self { source, cluster, share: None, policy: None, group: None, follows: false, is_scaled: false }
+        Self { source, cluster, share: None, policy: None, group: None, follows: false, scaler: None }
     }
 }
 
@@ -126,7 +127,7 @@ impl<'a> ScheduleDiff<'a> {
             // Its policy is gone: it keeps what was applied last.
             None => recorded.iter().collect(),
         };
-        let leave_fields = match copy::leave_fields(facts, &edits, desired.is_scaled) {
+        let leave_fields = match copy::leave_fields(facts, &edits, desired.scaler.is_some()) {
             Ok(fields) => fields,
             Err(error) => {
                 self.faults.insert(facts.key.clone(), error);
@@ -175,7 +176,11 @@ impl<'a> ScheduleDiff<'a> {
             }
         };
         let uses = find_uses(desired.source, &made.manifest, edits.is_empty());
-        let manifest = made.manifest.to_string();
+        let mut manifest = made.manifest;
+        if known.is_none() {
+            scaled_copy::set_first_replicas(self.store, desired, &mut manifest);
+        }
+        let manifest = manifest.to_string();
         self.bytes += manifest.len();
         let metadata = build_metadata(place, known, edits_text);
         // What is asked of the copy is another thing than was reported of it.

@@ -66,7 +66,7 @@ impl<'a> GroupContext<'a> {
         if !copies.is_empty() {
             return None;
         }
-        let others: Vec<&str> = self.recorded_clusters().filter(|name| !targets.contains(name)).collect();
+        let others: Vec<&str> = self.find_last_homes(key).into_iter().filter(|name| !targets.contains(name)).collect();
         if others.is_empty() {
             return None;
         }
@@ -79,10 +79,20 @@ impl<'a> GroupContext<'a> {
         self.known_status().into_iter().flat_map(|status| &status.target_clusters).map(String::as_str)
     }
 
+    /// Returns the clusters where the data of a member was last: as the group recorded it, or, where that went with its last
+    /// member, as the mark of the source has it.
+    fn find_last_homes(&self, key: &ObjectKey) -> Vec<&'a str> {
+        if self.known_status().is_some() {
+            return self.recorded_clusters().collect();
+        }
+        // A tenant can write the mark, and choose a cluster by it.
+        let source = self.store.sources.get(key).filter(|_| !self.store.denies_direct);
+        source.map(|source| source.target.parse_clusters().into_iter().collect()).unwrap_or_default()
+    }
+
     /// Returns the clusters to record: the targets, then those where the data of members is, or was last.
     pub(super) fn clusters_to_record(&self, decided: &Decided) -> Vec<String> {
         let mut clusters: Vec<String> = decided.targets.iter().map(|target| target.cluster.clone()).collect();
-        let mut is_lost = false;
         let mut add = |name: &str| {
             if clusters.iter().all(|known| known != name) {
                 clusters.push(name.to_owned());
@@ -90,13 +100,12 @@ impl<'a> GroupContext<'a> {
         };
         for key in self.members.iter().filter(|key| self.store.is_held_by_volumes(key)) {
             let copies = self.store.kept_copies(key);
-            is_lost |= copies.is_empty();
+            if copies.is_empty() {
+                self.find_last_homes(key).into_iter().for_each(&mut add);
+            }
             for (at, _) in copies {
                 add(cluster_of(at));
             }
-        }
-        if is_lost {
-            self.recorded_clusters().for_each(add);
         }
         clusters
     }

@@ -181,10 +181,10 @@ impl<'a> Survey<'a> {
             let Some(source) = self.store.sources.get(key) else { continue };
             let is_made = is_made && (!self.is_stopped_first(key) || self.is_begun_in(key, cluster));
             if is_made || self.store.copy_in(key, cluster).is_some() {
-                let (policy, group, is_scaled) = (self.policy, Some(self.name), scaled.is_scaled(key));
+                let (policy, group, scaler) = (self.policy, Some(self.name), scaled.find_scaler(key));
                 let share = self.build_share(key, cluster, amount);
                 let whole = DesiredSchedule::of_whole(source, cluster);
-                diff.add_desired(&DesiredSchedule { share, policy, group, is_scaled, ..whole });
+                diff.add_desired(&DesiredSchedule { share, policy, group, scaler, ..whole });
             }
         }
         diff.into_plan()

@@ -178,6 +178,24 @@ async fn other_percentages_move_pods_and_lose_none() {
 }
 
 #[tokio::test]
+async fn copies_that_are_divided_lose_no_pod_while_that_waits() {
+    let mut spread = Spread::new(&json!({"topologyKey": "region", "spreadMode": "Duplicate"}), 6);
+    // The first minute of a term begins no move.
+    spread.scene.restart();
+    spread.scene.policy["spec"]["spreadConstraints"] = json!({"topologyKey": "region", "percentageSplit": [
+        {"topologyValue": "north", "percentage": 34}, {"topologyValue": "west", "percentage": 66}]});
+    spread.scene.put_policy();
+    for _ in 0..6 {
+        spread.turn(6);
+    }
+    spread.scene.advance(GATE);
+    for _ in 0..6 {
+        spread.turn(6);
+    }
+    assert_eq!((spread.target(), spread.sum()), (amounts(&[("north", 2), ("west", 4)]), 6));
+}
+
+#[tokio::test]
 async fn a_copy_in_every_cluster_leaves_a_drained_one() {
     let mut spread = Spread::new(&json!({"topologyKey": "region", "spreadMode": "Duplicate"}), 2);
     assert_eq!(spread.target(), amounts(&NAMES.map(|name| (name, 1))));
