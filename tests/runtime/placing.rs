@@ -21,6 +21,7 @@ mod served_later;
 mod spread;
 mod spread_ways;
 mod upgrade;
+mod walks;
 mod whole;
 
 use std::collections::BTreeMap;

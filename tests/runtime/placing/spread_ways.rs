@@ -6,10 +6,13 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::support::{Program, Server};
 
-const REGION: &str = "fleet-scheduler.io/cluster.region";
+pub(super) const REGION: &str = "fleet-scheduler.io/cluster.region";
+
+/// A node has room for four pods of five CPUs.
+const CPU: &str = "24";
 
 /// Regions of the members, in their order.
-const REGIONS: [&str; 3] = ["east", "north", "west"];
+pub(super) const REGIONS: [&str; 3] = ["east", "north", "west"];
 
 /// A workload cluster, with its agent and its node.
 struct Member {
@@ -26,8 +29,8 @@ struct Spread {
     _kubelets: JoinSet<()>,
 }
 
-/// Makes the node of a member, which has room for four pods of five CPUs, and waits until it is Ready.
-async fn make_node(client: &Client, region: &str) {
+/// Makes the node of a member, with so many CPUs, and waits until it is Ready.
+pub(super) async fn make_node(client: &Client, region: &str, cpu: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     let body = json!({ "metadata": { "name": "played", "labels": { "topology.kubernetes.io/region": region } },
         "spec": { "providerID": "kind://docker/under/played" } });
@@ -35,7 +38,7 @@ async fn make_node(client: &Client, region: &str) {
     nodes.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
     // An agent reports a node that is Ready, and then again after a minute.
     wait("its node is Ready", async || {
-        play_node(&nodes).await;
+        play_node(&nodes, cpu).await;
         let node = nodes.get("played").await.unwrap();
         node.spec.unwrap_or_default().taints.unwrap_or_default().is_empty()
     })
@@ -43,23 +46,23 @@ async fn make_node(client: &Client, region: &str) {
 }
 
 /// Says that a node is alive.
-async fn play_node(nodes: &Api<Node>) {
+pub(super) async fn play_node(nodes: &Api<Node>, cpu: &str) {
     let now = Timestamp::now().to_string();
     let status = json!({ "status": {
-        "capacity": { "cpu": "24", "memory": "64Gi", "pods": "200" },
-        "allocatable": { "cpu": "24", "memory": "64Gi", "pods": "200" },
+        "capacity": { "cpu": cpu, "memory": "64Gi", "pods": "2000" },
+        "allocatable": { "cpu": cpu, "memory": "64Gi", "pods": "2000" },
         "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now }],
     }});
     let _ = nodes.patch_status("played", &PatchParams::default(), &Patch::Merge(&status)).await;
 }
 
 /// Whether a namespace is one of these tests.
-fn is_ours(namespace: &str) -> bool {
+pub(super) fn is_ours(namespace: &str) -> bool {
     namespace.starts_with("shop-")
 }
 
 /// Deletes what a test that failed has left: its pods take room.
-async fn clear_namespaces(client: &Client) {
+pub(super) async fn clear_namespaces(client: &Client) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let left = async || {
         let all = namespaces.list_metadata(&ListParams::default()).await.unwrap().items;
@@ -77,7 +80,7 @@ async fn play_kubelet(client: Client) {
     let pods: Api<Pod> = Api::all(client.clone());
     loop {
         let now = Timestamp::now().to_string();
-        play_node(&nodes).await;
+        play_node(&nodes, CPU).await;
         let found = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
         for pod in found.iter().filter(|pod| is_ours(&pod.namespace().unwrap_or_default())) {
             let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
@@ -110,7 +113,7 @@ impl Spread {
         let mut kubelets = JoinSet::new();
         for (server, region) in servers.into_iter().zip(REGIONS) {
             crate::membership::forget(&fleet.client(), &server.client).await;
-            make_node(&server.client, region).await;
+            make_node(&server.client, region, CPU).await;
             kubelets.spawn(play_kubelet(server.client.clone()));
             clear_namespaces(&server.client).await;
             let name = fresh(region);
