@@ -1,5 +1,6 @@
 //! Turns at clusters: tests of one program that change the same cluster run one after another, others side by side.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,8 +18,11 @@ pub struct Turns {
 #[derive(Debug, Default)]
 struct State {
     taken: Vec<&'static str>,
-    /// Clusters of those who have no choice and wait: others would take one of them for ever, now this, now that.
-    promised: Vec<&'static [&'static str]>,
+    /// Those who have no choice and wait, by the order in which they came: others would take one of their clusters for ever,
+    /// now this, now that.
+    promised: BTreeMap<u64, &'static [&'static str]>,
+    /// How many have asked.
+    asked: u64,
 }
 
 /// Clusters that nobody else has until this is dropped.
@@ -33,7 +37,7 @@ pub struct Turn {
 impl Turns {
     /// All clusters are free.
     pub const fn new() -> Self {
-        let state = State { taken: Vec::new(), promised: Vec::new() };
+        let state = State { taken: Vec::new(), promised: BTreeMap::new(), asked: 0 };
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
@@ -42,21 +46,17 @@ impl Turns {
     pub fn take(&'static self, choices: &[&'static [&'static str]]) -> Turn {
         let began = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = state.promised.clone();
+        let own = state.asked;
+        state.asked += 1;
         if let [only] = choices {
-            state.promised.push(only);
+            state.promised.insert(own, only);
         }
         loop {
-            // Those who came before and wait still.
-            let waiting = before.iter().filter(|other| state.promised.contains(other));
-            let others: Vec<&str> = waiting.copied().flatten().chain(&state.taken).copied().collect();
+            let promised = state.promised.range(..own).flat_map(|(_, clusters)| *clusters);
+            let others: Vec<&str> = promised.chain(&state.taken).copied().collect();
             let is_free = |choice: &&&[&'static str]| !choice.iter().any(|cluster| others.contains(cluster));
             if let Some(clusters) = choices.iter().find(is_free) {
-                if let [only] = choices
-                    && let Some(at) = state.promised.iter().position(|promised| promised == only)
-                {
-                    state.promised.remove(at);
-                }
+                state.promised.remove(&own);
                 state.taken.extend(*clusters);
                 record_wait(began.elapsed(), clusters);
                 return Turn { turns: self, clusters };
@@ -124,5 +124,27 @@ mod tests {
         later.join().unwrap();
         let state = TURNS.state.lock().unwrap();
         assert!(state.taken.is_empty() && state.promised.is_empty());
+    }
+
+    #[test]
+    fn those_who_have_the_same_one_choice_take_it_in_turn() {
+        static TURNS: Turns = Turns::new();
+        const ONLY: &[&str] = &["a"];
+        let first = TURNS.take(&[ONLY]);
+        let (took, next) = std::sync::mpsc::channel();
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let took = took.clone();
+                std::thread::spawn(move || took.send(TURNS.take(&[ONLY]).clusters).unwrap())
+            })
+            .collect();
+        while TURNS.state.lock().unwrap().promised.len() < waiting.len() {
+            std::thread::yield_now();
+        }
+        drop(first);
+        for _ in &waiting {
+            let limit = Duration::from_secs(60);
+            assert_eq!(next.recv_timeout(limit).expect("nobody waits for itself"), ONLY);
+        }
     }
 }
