@@ -114,11 +114,10 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
     let pull_secrets = pull_secrets::take_pull_secrets(&target.key, &mut manifest);
     loop {
         let mut result = try_apply(context, &job, &target, &manifest).await;
-        if matches!(result, Err(Failure::Doubled)) {
+        if matches!(result, Err(Failure::Doubled(_))) {
             result = write_whole(context, &job, &target, &manifest).await;
         }
         match result {
-            Err(Failure::Doubled) => return Err(doubled_entries(&target.key)),
             Err(Failure::Unknown(paths)) => {
                 let new =
                     paths.into_iter().filter(|path| fields::remove_field_at(&mut manifest, path)).collect::<Vec<_>>();
@@ -130,13 +129,15 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
                 }
                 job.dropped.extend(new);
             }
-            Err(Failure::Problem(problem)) => match job.recreated.take().filter(|_| problem.is_immutable) {
-                Some(uid) => {
-                    remove_replaced_copy(context, &target, &uid).await?;
-                    job.uid = None;
+            Err(Failure::Problem(problem) | Failure::Doubled(problem)) => {
+                match job.recreated.take().filter(|_| problem.is_immutable) {
+                    Some(uid) => {
+                        remove_replaced_copy(context, &target, &uid).await?;
+                        job.uid = None;
+                    }
+                    None => return Err(problem),
                 }
-                None => return Err(problem),
-            },
+            }
             Ok((mut object, left)) => {
                 if let Some(names) = &pull_secrets {
                     let merged = pull_secrets::merge_pull_secrets(context, &target, object, names).await;
@@ -173,19 +174,20 @@ enum Failure {
     /// The API server does not know these fields.
     Unknown(Vec<String>),
     /// Server-side apply takes no list of which two entries have the same key.
-    Doubled,
+    Doubled(Problem),
     Problem(Problem),
 }
 
 impl Failure {
     fn from_answer(key: &CopyKey, error: &CallError) -> Self {
         let unknown = fields::undeclared_fields(error);
+        let problem = || Problem::of_answer(key, error);
         if !unknown.is_empty() {
             Self::Unknown(unknown)
         } else if fields::has_doubled_entries(error) {
-            Self::Doubled
+            Self::Doubled(problem())
         } else {
-            Self::Problem(Problem::of_answer(key, error))
+            Self::Problem(problem())
         }
     }
 }
@@ -278,10 +280,10 @@ async fn write_whole(
     };
     let whole = match &found {
         Some(found) => fields::build_replacement(found, manifest, &job.task.policy.leave_fields),
-        None => manifest.clone(),
+        None => begin_manifest(&job.task, manifest).unwrap_or_else(|| manifest.clone()),
     };
-    let (api, params) = (context.copies_api(target), PostParams::default());
-    let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..params };
+    let api = context.copies_api(target);
+    let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
     let object: DynamicObject = serde_json::from_value(whole).map_err(|error| {
         Failure::Problem(Problem::retry_on_change(applied::INVALID, format!("{} is no object: {error}", target.key)))
     })?;
@@ -291,12 +293,6 @@ async fn write_whole(
     };
     let written = written.map_err(|error| Failure::from_answer(&target.key, &error))?;
     Ok((copy_json(target, &written), false))
-}
-
-fn doubled_entries(key: &CopyKey) -> Problem {
-    let message =
-        format!("a list of {key} has two entries of the same key, and the workload cluster's API server takes neither");
-    Problem::retry_on_change(applied::INVALID, message)
 }
 
 /// Returns the manifest with which a copy begins whose replicas are left to others: with one pod, the default, it would serve

@@ -75,7 +75,28 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
     .await;
     let copy = deployments.get("doubled").await.unwrap();
     assert!(copy.uid() == uid && copy.annotations()["of"] == "others", "{copy:?}");
-    for name in ["old", "custom", "bad", "newer", "doubled"] {
+    // One whose replicas are left to others begins with those of its manifest, and keeps what others have set.
+    let scaled = |value: &str| {
+        let mut scaled = site.deployment("scaled", 3);
+        let env = json!([{ "name": "A", "value": "one" }, { "name": "A", "value": value }]);
+        scaled["spec"]["template"]["spec"]["containers"][0]["env"] = env;
+        scaled
+    };
+    let left = json!({ "leaveFields": ["spec.replicas"] });
+    site.schedule("scaled", &scaled("two"), left.clone()).await;
+    site.until("scaled", "Applied").await;
+    let replicas = async || deployments.get("scaled").await.unwrap().spec.unwrap().replicas;
+    assert_eq!(replicas().await, Some(3));
+    let five = json!({ "spec": { "replicas": 5 } });
+    deployments.patch("scaled", &PatchParams::default(), &Patch::Merge(&five)).await.unwrap();
+    site.schedule("scaled", &scaled("three"), left).await;
+    wait("the edit arrives", async || {
+        let copy = serde_json::to_value(deployments.get("scaled").await.unwrap()).unwrap();
+        copy["spec"]["template"]["spec"]["containers"][0]["env"][1]["value"] == "three"
+    })
+    .await;
+    assert_eq!(replicas().await, Some(5));
+    for name in ["old", "custom", "bad", "newer", "doubled", "scaled"] {
         site.delete(name).await;
     }
     site.leave().await;
