@@ -219,7 +219,6 @@ mod exhaustive {
         assert!(restored.succeeds().contains("Restored control plane demo"), "{restored:?}");
         assert_eq!(scene.value(), "first");
         site.fleetctl(&["etcd", "status", "demo"]).succeeds();
-        // All members have the same: each is asked alone.
         for member in ["etcd-0", "etcd-1", "etcd-2"] {
             site.kubectl(&["-n", "fleet", "wait", "--for=condition=Ready", &format!("pod/{member}"), "--timeout=60s"]);
         }

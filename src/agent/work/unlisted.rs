@@ -36,7 +36,8 @@ pub async fn find_gone_copies(context: &Context, copies: Vec<Unlisted>) -> Vec<U
                 let is_gone = found.and_then(|found| found.metadata.uid).as_ref() != Some(&copy.uid);
                 gone.extend(is_gone.then_some(copy));
             }
-            // The others would not be answered either.
+            // What is refused is no proof; where nothing answers, the others would not be answered either.
+            Err(error) if error.to_api_error().is_some() => {}
             Err(_) => break,
         }
     }
