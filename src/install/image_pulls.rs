@@ -29,6 +29,8 @@ use crate::k8s::await_object::await_object;
 
 /// Longest time for all pods together, images included.
 pub const LIMIT: Duration = Duration::from_secs(300);
+/// Time for a container that runs to end: a node may report that a program of another architecture runs, before it fails.
+const END_LIMIT: Duration = Duration::from_secs(10);
 /// Time that a pod may live, in seconds, whatever becomes of us.
 const LIFE: i64 = 360;
 /// Label by which the objects of a run are found; its value is the name of the run.
@@ -124,6 +126,16 @@ impl<'a> ImagePulls<'a> {
             }
             // What the pod waits for is told.
             Err(_) => pods.get_opt(&name).await.ok().flatten(),
+        };
+        let seen = match seen {
+            Some(pod) if all_statuses(&pod).any(is_running) => {
+                let ended = await_object(pods.clone(), &name, |pod: Option<&Pod>| {
+                    pod.is_none_or(|pod| !all_statuses(pod).any(is_running))
+                });
+                // A program that goes on is one that the node can run.
+                tokio::time::timeout(END_LIMIT, ended).await.ok().and_then(Result::ok).unwrap_or(Some(pod))
+            }
+            seen => seen,
         };
         let Some(pod) = seen else { return all(&Pulled::Unknown(unknown_problem("its pod was deleted".to_owned()))) };
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
