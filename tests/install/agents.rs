@@ -372,73 +372,80 @@ spec:
     )
 }
 
-#[test]
-fn two_fleets_share_a_workload_cluster_and_the_removal_of_one_leaves_the_other_whole() {
-    let site = Site::with("current", "member-2");
-    let member = Member::beside(&site, "member-2");
-    let fleets = [("demo", "fleet"), ("two", "fleet-two")];
-    let hub = |plane: &str, args: &[&str]| {
-        let file = site.home().join(".fleet").join(plane).join("fleet-kubeconfig").display().to_string();
-        let mut kubectl = Command::new(site.bed.kubectl_path().unwrap());
-        kubectl.args(["--kubeconfig", &file, "--context", plane]).args(args);
-        site.finish(kubectl).succeeds().to_owned()
-    };
-    let install = |(plane, namespace): (&str, &str), more: &[&str]| {
-        let agent = ["install", "agent", member.name, "--context", member.name, "-n", namespace];
-        member.fleetctl(&[&agent[..], &["--control-plane", plane, "--version", "auto"], more].concat())
-    };
-    let place = |plane: &str, namespace: &str| {
-        let file = site.home().join(format!("{namespace}.yaml"));
-        std::fs::write(&file, placed_on(member.name, namespace)).unwrap();
-        hub(plane, &["apply", "-f", &file.display().to_string()]);
-    };
-    for (plane, namespace) in fleets {
-        site.fleetctl(&["install", "cp", plane, "-n", namespace, "--version", "auto"]).succeeds();
-    }
-    for fleet in fleets {
-        install(fleet, &["--set", "replicas=2"]).succeeds();
-    }
-    let ready = "jsonpath={.items[*].status.readyReplicas}";
-    for (plane, namespace) in fleets {
-        assert_eq!(member.kubectl(&["-n", namespace, "get", "deployments", "-o", ready]).trim(), "2");
-        place(plane, &format!("shop-{plane}"));
-        hub(plane, &["-n", &format!("shop-{plane}"), "rollout", "status", "deployment/web", "--timeout=120s"]);
-    }
-    // Where they meet, the second is told so.
-    place("demo", "shared");
-    hub("demo", &["-n", "shared", "rollout", "status", "deployment/web", "--timeout=120s"]);
-    place("two", "shared");
-    let reasons = r#"jsonpath={.items[*].status.conditions[?(@.type=="Applied")].reason}"#;
-    eventually("AlreadyExists", || hub("two", &["get", "schedules", "-A", "-o", reasons]).contains("AlreadyExists"));
-
-    let uids =
-        |namespace: &str| member.kubectl(&["-n", namespace, "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
-    let of_two = || [uids("fleet-two"), uids("shop-two")];
-    let before = of_two();
-    assert_eq!(before.iter().map(|uids| uids.split(' ').count()).sum::<usize>(), 3, "{before:?}");
-    install(fleets[0], &["--set", "replicas=1"]).succeeds();
-    assert_eq!(of_two(), before, "an upgrade of the other");
-    hub("two", &["delete", "namespace", "shared"]);
-    hub("demo", &["delete", "namespace", "shared", "shop-demo"]);
-    eventually("the end of what one fleet placed", || {
-        let left = member.kubectl(&["get", "namespaces", "-o", "name"]);
-        !left.contains("/shared") && !left.contains("/shop-demo")
-    });
-    member.uninstall(&[]).succeeds();
-    assert_eq!(of_two(), before, "a removal of the other");
-    assert_eq!(hub("two", &["-n", "shop-two", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"]), "1");
-    hub("two", &["delete", "namespace", "shop-two"]);
-    eventually("the end of the other's", || {
-        !member.kubectl(&["get", "namespaces", "-o", "name"]).contains("/shop-two")
-    });
-    member.uninstall(&["-n", "fleet-two"]).succeeds();
-    for (plane, namespace) in fleets {
-        site.fleetctl(&["uninstall", "cp", plane, "-n", namespace, "--delete-data", "--yes"]).succeeds();
-    }
-}
-
 mod exhaustive {
     use super::*;
+
+    /// Two control planes and two agents; `tests/engine/two_agents.rs` has two agents in every run, on an API without nodes.
+    #[test]
+    fn two_fleets_share_a_workload_cluster_and_the_removal_of_one_leaves_the_other_whole() {
+        let site = Site::with("current", "member-2");
+        let member = Member::beside(&site, "member-2");
+        let fleets = [("demo", "fleet"), ("two", "fleet-two")];
+        let hub = |plane: &str, args: &[&str]| {
+            let file = site.home().join(".fleet").join(plane).join("fleet-kubeconfig").display().to_string();
+            let mut kubectl = Command::new(site.bed.kubectl_path().unwrap());
+            kubectl.args(["--kubeconfig", &file, "--context", plane]).args(args);
+            site.finish(kubectl).succeeds().to_owned()
+        };
+        let install = |(plane, namespace): (&str, &str), more: &[&str]| {
+            let agent = ["install", "agent", member.name, "--context", member.name, "-n", namespace];
+            member.fleetctl(&[&agent[..], &["--control-plane", plane, "--version", "auto"], more].concat())
+        };
+        let place = |plane: &str, namespace: &str| {
+            let file = site.home().join(format!("{namespace}.yaml"));
+            std::fs::write(&file, placed_on(member.name, namespace)).unwrap();
+            hub(plane, &["apply", "-f", &file.display().to_string()]);
+        };
+        for (plane, namespace) in fleets {
+            site.fleetctl(&["install", "cp", plane, "-n", namespace, "--version", "auto"]).succeeds();
+        }
+        for fleet in fleets {
+            install(fleet, &["--set", "replicas=2"]).succeeds();
+        }
+        let ready = "jsonpath={.items[*].status.readyReplicas}";
+        for (plane, namespace) in fleets {
+            assert_eq!(member.kubectl(&["-n", namespace, "get", "deployments", "-o", ready]).trim(), "2");
+            place(plane, &format!("shop-{plane}"));
+            hub(plane, &["-n", &format!("shop-{plane}"), "rollout", "status", "deployment/web", "--timeout=120s"]);
+        }
+        // Where they meet, the second is told so.
+        place("demo", "shared");
+        hub("demo", &["-n", "shared", "rollout", "status", "deployment/web", "--timeout=120s"]);
+        place("two", "shared");
+        let reasons = r#"jsonpath={.items[*].status.conditions[?(@.type=="Applied")].reason}"#;
+        eventually("AlreadyExists", || {
+            hub("two", &["get", "schedules", "-A", "-o", reasons]).contains("AlreadyExists")
+        });
+
+        let uids = |namespace: &str| {
+            member.kubectl(&["-n", namespace, "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"])
+        };
+        let of_two = || [uids("fleet-two"), uids("shop-two")];
+        let before = of_two();
+        assert_eq!(before.iter().map(|uids| uids.split(' ').count()).sum::<usize>(), 3, "{before:?}");
+        install(fleets[0], &["--set", "replicas=1"]).succeeds();
+        assert_eq!(of_two(), before, "an upgrade of the other");
+        hub("two", &["delete", "namespace", "shared"]);
+        hub("demo", &["delete", "namespace", "shared", "shop-demo"]);
+        eventually("the end of what one fleet placed", || {
+            let left = member.kubectl(&["get", "namespaces", "-o", "name"]);
+            !left.contains("/shared") && !left.contains("/shop-demo")
+        });
+        member.uninstall(&[]).succeeds();
+        assert_eq!(of_two(), before, "a removal of the other");
+        assert_eq!(
+            hub("two", &["-n", "shop-two", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"]),
+            "1"
+        );
+        hub("two", &["delete", "namespace", "shop-two"]);
+        eventually("the end of the other's", || {
+            !member.kubectl(&["get", "namespaces", "-o", "name"]).contains("/shop-two")
+        });
+        member.uninstall(&["-n", "fleet-two"]).succeeds();
+        for (plane, namespace) in fleets {
+            site.fleetctl(&["uninstall", "cp", plane, "-n", namespace, "--delete-data", "--yes"]).succeeds();
+        }
+    }
 
     #[test]
     fn a_rollback_takes_back_what_connects_and_does_not_become_ready() {

@@ -30,34 +30,39 @@ fn commands() -> Vec<String> {
     commands
 }
 
-#[test]
-fn every_command_of_the_table_that_needs_a_cluster_works_on_one() {
-    let site = Site::on("host");
-    let before = site.dump();
-    let folder = site.home().join("work");
-    std::fs::create_dir(&folder).unwrap();
-    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
-    write("my.yaml", "exposure: {type: NodePort, port: 32222}\n");
-    write("patch.yaml", "kind: Deployment\nmetadata: {name: apiserver}\nspec: {minReadySeconds: 5}\n");
-    let kubeconfig = std::fs::read_to_string(&site.kubeconfig).unwrap();
-    let of_site = |key: &str| format!("{key}: {}\n", site.cluster);
-    let renamed = ["name", "cluster", "current-context"]
-        .iter()
-        .fold(kubeconfig, |text, key| text.replace(&of_site(key), &format!("{key}: hosting\n")));
-    write("config", &renamed.replace(&of_site("user"), "user: hosting\n"));
-    let commands = commands();
-    assert!(commands.len() > 25, "{commands:#?}");
-    for command in &commands {
-        let words: Vec<&str> = command.split(' ').map(|word| word.trim_matches('\'')).collect();
-        let mut run = site.command(&words);
-        run.current_dir(&folder);
-        let ran = site.finish(run);
-        // `diff` says by its exit code whether something would change.
-        let expected: &[i32] = if words[0] == "diff" { &[0, 1] } else { &[0] };
-        let code = ran.code.unwrap_or(-1);
-        assert!(expected.contains(&code), "{command}: {code}\n{}\n{}", ran.stdout, ran.stderr);
-        assert!(words.contains(&"--quiet") || !ran.stdout.is_empty() || !ran.stderr.is_empty(), "{command}");
+mod exhaustive {
+    use super::*;
+
+    /// Thirty commands. In every run the tests of the command line parse them, and others on clusters run the same ones.
+    #[test]
+    fn every_command_of_the_table_that_needs_a_cluster_works_on_one() {
+        let site = Site::on("host");
+        let before = site.dump();
+        let folder = site.home().join("work");
+        std::fs::create_dir(&folder).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        write("my.yaml", "exposure: {type: NodePort, port: 32222}\n");
+        write("patch.yaml", "kind: Deployment\nmetadata: {name: apiserver}\nspec: {minReadySeconds: 5}\n");
+        let kubeconfig = std::fs::read_to_string(&site.kubeconfig).unwrap();
+        let of_site = |key: &str| format!("{key}: {}\n", site.cluster);
+        let renamed = ["name", "cluster", "current-context"]
+            .iter()
+            .fold(kubeconfig, |text, key| text.replace(&of_site(key), &format!("{key}: hosting\n")));
+        write("config", &renamed.replace(&of_site("user"), "user: hosting\n"));
+        let commands = commands();
+        assert!(commands.len() > 25, "{commands:#?}");
+        for command in &commands {
+            let words: Vec<&str> = command.split(' ').map(|word| word.trim_matches('\'')).collect();
+            let mut run = site.command(&words);
+            run.current_dir(&folder);
+            let ran = site.finish(run);
+            // `diff` says by its exit code whether something would change.
+            let expected: &[i32] = if words[0] == "diff" { &[0, 1] } else { &[0] };
+            let code = ran.code.unwrap_or(-1);
+            assert!(expected.contains(&code), "{command}: {code}\n{}\n{}", ran.stdout, ran.stderr);
+            assert!(words.contains(&"--quiet") || !ran.stdout.is_empty() || !ran.stderr.is_empty(), "{command}");
+        }
+        site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+        site.assert_same_as(&before);
     }
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
-    site.assert_same_as(&before);
 }

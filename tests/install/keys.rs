@@ -128,59 +128,6 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
     site.assert_same_as(&before);
 }
 
-#[test]
-fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay() {
-    let site = Site::on("current");
-    let host = site.bed.node_ip(site.cluster).unwrap();
-    let host = format!("exposure.host={host}");
-    let flags =
-        ["--preset", "nodeport", "--set", &host, "--set", "pki.source=Existing", "--set", "pki.existingSecret=my-keys"];
-    let flags = [&flags[..], site.version()].concat();
-    let folder = site.home().join("keys").display().to_string();
-    site.kubectl(&["create", "namespace", "fleet"]);
-    let before = site.dump();
-    site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys does not exist", "--pki FOLDER"]);
-
-    let printed = site.fleetctl(&[&["template", "cp", "demo", "--pki", &folder], &flags[..]].concat());
-    assert!(!printed.succeeds().contains("kind: Secret"), "{printed:?}");
-    let command = format!("kubectl -n fleet create secret generic my-keys --from-file={folder}");
-    assert!(printed.stderr.contains(&command), "{printed:?}");
-    // As the output says.
-    site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
-    let wrong = site.install(&[&flags[..], &["--set", "exposure.host=192.0.2.1"]].concat());
-    wrong.fails(6, &["`apiserver.crt`: it has no SAN for 192.0.2.1", "nothing was written"]);
-    let given = site.secret("my-keys");
-    site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
-    site.assert_same_as(&before);
-    site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
-
-    site.install(&flags).succeeds();
-    let secrets = site.kubectl(&["-n", "fleet", "get", "secrets", "-o", "name"]);
-    assert!(KEY_SECRETS.iter().all(|name| !secrets.contains(name)), "{secrets}");
-    assert!(site.fleetctl(&["status", "demo"]).succeeds().contains("12 valid"));
-    std::fs::remove_file(site.hub_kubeconfig()).unwrap();
-    site.fleetctl(&["kubeconfig", "demo"]).succeeds();
-    assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
-    let again = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
-    assert!(again.succeeds().contains("Nothing to change"), "{again:?}");
-    // Manifests with the keys of another machine are the same manifests.
-    let elsewhere = site.home().join("elsewhere").display().to_string();
-    let others = site.fleetctl(&[&["template", "cp", "demo", "--pki", &elsewhere], &flags[..]].concat());
-    assert_eq!(others.succeeds(), printed.succeeds());
-    let running = pods(&site);
-    // The namespace stays that of who made it.
-    let documents = others.succeeds().split("---\n").filter(|document| !document.contains("kind: Namespace"));
-    assert_eq!(site.apply_on_server(&documents.collect::<Vec<_>>().join("---\n")), "");
-    assert_eq!(pods(&site), running, "a pod was made anew");
-
-    site.fleetctl(&["uninstall", "cp", "demo", "--yes"]).succeeds();
-    site.install(&flags).succeeds();
-    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
-    assert!(site.secret("my-keys") == given, "it is not ours to change");
-    site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
-    site.assert_same_as(&before);
-}
-
 /// Runs the CronJob now with further arguments.
 pub(crate) fn run_with_arguments(site: &Site, name: &str, arguments: &[&str]) -> (bool, String) {
     let create = ["-n", "fleet", "create", "job", name, "--from=cronjob/fleet-keys", "--dry-run=client", "-o", "json"];
@@ -335,36 +282,104 @@ fn what_has_expired_is_brought_back_by_one_command_and_agents_need_no_touch() {
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
 }
 
-#[test]
-fn a_renewal_from_this_machine_changes_the_keys_alone() {
-    let site = Site::on("current");
-    let flags = [&["--preset", "nodeport", "--set", "pki.renewal=Manual"][..], site.version()].concat();
-    site.install(&flags).succeeds();
-    let relevant = |site: &Site| -> BTreeMap<String, Value> {
-        let kinds = "statefulsets,deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies";
-        let all: Value = serde_json::from_str(&site.kubectl(&["-n", "fleet", "get", kinds, "-o", "json"])).unwrap();
-        let items =
-            all["items"].as_array().unwrap().iter().filter(|item| item["metadata"]["name"] != "fleet-certificates");
-        let kept = items.map(|item| {
-            let mut spec = serde_json::json!({"spec": item["spec"], "data": item["data"], "rules": item["rules"]});
-            if let Some(annotations) = spec.pointer_mut("/spec/template/metadata/annotations") {
-                annotations.as_object_mut().unwrap().remove("fleet-scheduler.io/keys");
-            }
-            (format!("{}/{}", item["kind"], item["metadata"]["name"]), spec)
-        });
-        kept.collect()
-    };
-    let (before, first) = (relevant(&site), keys(&site));
-    assert_eq!(site.fleetctl(&["certs", "renew", "demo"]).succeeds(), "Nothing is due.\n");
-    assert!(keys(&site) == first, "nothing was due");
-    let renewed = site.fleetctl(&["certs", "renew", "demo", "--all"]);
-    assert!(renewed.succeeds().contains("Restarted: kube-controller-manager"), "{renewed:?}");
-    let after = keys(&site);
-    assert!(after[0] == first[0] && after[1..].iter().zip(&first[1..]).all(|(now, former)| now != former));
-    assert_eq!(relevant(&site), before);
-    // The kubeconfig on this machine was replaced, and works.
-    site.hub(&["get", "--raw", "/readyz"]);
-    let only = site.fleetctl(&["certs", "renew", "demo", "--only", "apiserver.crt"]);
-    assert_eq!(only.succeeds().lines().next(), Some("Renewed: apiserver.crt"));
-    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+mod exhaustive {
+    use super::*;
+
+    /// Three installs. The judgement of such keys is a unit test in every run.
+    #[test]
+    fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay() {
+        let site = Site::on("current");
+        let host = site.bed.node_ip(site.cluster).unwrap();
+        let host = format!("exposure.host={host}");
+        let flags = [
+            "--preset",
+            "nodeport",
+            "--set",
+            &host,
+            "--set",
+            "pki.source=Existing",
+            "--set",
+            "pki.existingSecret=my-keys",
+        ];
+        let flags = [&flags[..], site.version()].concat();
+        let folder = site.home().join("keys").display().to_string();
+        site.kubectl(&["create", "namespace", "fleet"]);
+        let before = site.dump();
+        site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys does not exist", "--pki FOLDER"]);
+
+        let printed = site.fleetctl(&[&["template", "cp", "demo", "--pki", &folder], &flags[..]].concat());
+        assert!(!printed.succeeds().contains("kind: Secret"), "{printed:?}");
+        let command = format!("kubectl -n fleet create secret generic my-keys --from-file={folder}");
+        assert!(printed.stderr.contains(&command), "{printed:?}");
+        // As the output says.
+        site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
+        let wrong = site.install(&[&flags[..], &["--set", "exposure.host=192.0.2.1"]].concat());
+        wrong.fails(6, &["`apiserver.crt`: it has no SAN for 192.0.2.1", "nothing was written"]);
+        let given = site.secret("my-keys");
+        site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
+        site.assert_same_as(&before);
+        site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
+
+        site.install(&flags).succeeds();
+        let secrets = site.kubectl(&["-n", "fleet", "get", "secrets", "-o", "name"]);
+        assert!(KEY_SECRETS.iter().all(|name| !secrets.contains(name)), "{secrets}");
+        assert!(site.fleetctl(&["status", "demo"]).succeeds().contains("12 valid"));
+        std::fs::remove_file(site.hub_kubeconfig()).unwrap();
+        site.fleetctl(&["kubeconfig", "demo"]).succeeds();
+        assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
+        let again = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
+        assert!(again.succeeds().contains("Nothing to change"), "{again:?}");
+        // Manifests with the keys of another machine are the same manifests.
+        let elsewhere = site.home().join("elsewhere").display().to_string();
+        let others = site.fleetctl(&[&["template", "cp", "demo", "--pki", &elsewhere], &flags[..]].concat());
+        assert_eq!(others.succeeds(), printed.succeeds());
+        let running = pods(&site);
+        // The namespace stays that of who made it.
+        let documents = others.succeeds().split("---\n").filter(|document| !document.contains("kind: Namespace"));
+        assert_eq!(site.apply_on_server(&documents.collect::<Vec<_>>().join("---\n")), "");
+        assert_eq!(pods(&site), running, "a pod was made anew");
+
+        site.fleetctl(&["uninstall", "cp", "demo", "--yes"]).succeeds();
+        site.install(&flags).succeeds();
+        site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+        assert!(site.secret("my-keys") == given, "it is not ours to change");
+        site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
+        site.assert_same_as(&before);
+    }
+
+    /// Every run has the renewal by the cluster itself.
+    #[test]
+    fn a_renewal_from_this_machine_changes_the_keys_alone() {
+        let site = Site::on("current");
+        let flags = [&["--preset", "nodeport", "--set", "pki.renewal=Manual"][..], site.version()].concat();
+        site.install(&flags).succeeds();
+        let relevant = |site: &Site| -> BTreeMap<String, Value> {
+            let kinds =
+                "statefulsets,deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies";
+            let all: Value = serde_json::from_str(&site.kubectl(&["-n", "fleet", "get", kinds, "-o", "json"])).unwrap();
+            let items =
+                all["items"].as_array().unwrap().iter().filter(|item| item["metadata"]["name"] != "fleet-certificates");
+            let kept = items.map(|item| {
+                let mut spec = serde_json::json!({"spec": item["spec"], "data": item["data"], "rules": item["rules"]});
+                if let Some(annotations) = spec.pointer_mut("/spec/template/metadata/annotations") {
+                    annotations.as_object_mut().unwrap().remove("fleet-scheduler.io/keys");
+                }
+                (format!("{}/{}", item["kind"], item["metadata"]["name"]), spec)
+            });
+            kept.collect()
+        };
+        let (before, first) = (relevant(&site), keys(&site));
+        assert_eq!(site.fleetctl(&["certs", "renew", "demo"]).succeeds(), "Nothing is due.\n");
+        assert!(keys(&site) == first, "nothing was due");
+        let renewed = site.fleetctl(&["certs", "renew", "demo", "--all"]);
+        assert!(renewed.succeeds().contains("Restarted: kube-controller-manager"), "{renewed:?}");
+        let after = keys(&site);
+        assert!(after[0] == first[0] && after[1..].iter().zip(&first[1..]).all(|(now, former)| now != former));
+        assert_eq!(relevant(&site), before);
+        // The kubeconfig on this machine was replaced, and works.
+        site.hub(&["get", "--raw", "/readyz"]);
+        let only = site.fleetctl(&["certs", "renew", "demo", "--only", "apiserver.crt"]);
+        assert_eq!(only.succeeds().lines().next(), Some("Renewed: apiserver.crt"));
+        site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    }
 }

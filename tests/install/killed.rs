@@ -29,42 +29,47 @@ fn killed_after(site: &Site, k: usize, args: &[&str]) {
     assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{args:?} was not killed after write {k}:\n{said}");
 }
 
-#[test]
-fn what_is_killed_after_a_write_is_gone_on_with_undone_or_removed() {
-    let site = Site::on("host");
-    let before = site.dump();
-    let seed = std::env::var("FLEET_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut place = |writes: usize| random.random_range(1..=writes);
+mod exhaustive {
+    use super::*;
 
-    let proxy = Proxy::start(site.bed, site.cluster).unwrap();
-    let mut whole = site.command(&["install", "cp", "demo"]);
-    whole.env("KUBECONFIG", proxy.kubeconfig());
-    site.finish(whole).succeeds();
-    // The record is written last: killed after that, an install was whole.
-    let writes = proxy.writes().len() - 2;
-    assert!(writes > 20, "{:#?}", proxy.writes());
+    /// Six installs. `tests/engine/kill.rs` kills at every write in every run, on an API without nodes.
+    #[test]
+    fn what_is_killed_after_a_write_is_gone_on_with_undone_or_removed() {
+        let site = Site::on("host");
+        let before = site.dump();
+        let seed = std::env::var("FLEET_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut place = |writes: usize| random.random_range(1..=writes);
 
-    // An upgrade: undone, it is what it was.
-    killed_after(&site, place(20), &["install", "cp", "demo", "--version", "v0.7"]);
-    site.fleetctl(&["rollback", "demo", "--yes"]).succeeds();
-    assert!(site.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
-    assert!(site.fleetctl(&["status", "--wait"]).succeeds().contains("Control plane demo is healthy"));
+        let proxy = Proxy::start(site.bed, site.cluster).unwrap();
+        let mut whole = site.command(&["install", "cp", "demo"]);
+        whole.env("KUBECONFIG", proxy.kubeconfig());
+        site.finish(whole).succeeds();
+        // The record is written last: killed after that, an install was whole.
+        let writes = proxy.writes().len() - 2;
+        assert!(writes > 20, "{:#?}", proxy.writes());
 
-    // A removal: the same command goes on.
-    killed_after(&site, place(10), &UNINSTALL);
-    site.fleetctl(&UNINSTALL).succeeds();
-    site.assert_same_as(&before);
-    assert!(!site.fleet_folder().exists());
+        // An upgrade: undone, it is what it was.
+        killed_after(&site, place(20), &["install", "cp", "demo", "--version", "v0.7"]);
+        site.fleetctl(&["rollback", "demo", "--yes"]).succeeds();
+        assert!(site.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
+        assert!(site.fleetctl(&["status", "--wait"]).succeeds().contains("Control plane demo is healthy"));
 
-    // An install.
-    killed_after(&site, place(writes), &["install", "cp", "demo"]);
-    assert!(site.install(&[]).succeeds().contains("Control plane demo is healthy"));
-    site.fleetctl(&UNINSTALL).succeeds();
-    site.assert_same_as(&before);
-    for next in [&["rollback", "demo", "--yes"], &UNINSTALL[..]] {
-        killed_after(&site, place(writes), &["install", "cp", "demo"]);
-        site.fleetctl(next).succeeds();
+        // A removal: the same command goes on.
+        killed_after(&site, place(10), &UNINSTALL);
+        site.fleetctl(&UNINSTALL).succeeds();
         site.assert_same_as(&before);
+        assert!(!site.fleet_folder().exists());
+
+        // An install.
+        killed_after(&site, place(writes), &["install", "cp", "demo"]);
+        assert!(site.install(&[]).succeeds().contains("Control plane demo is healthy"));
+        site.fleetctl(&UNINSTALL).succeeds();
+        site.assert_same_as(&before);
+        for next in [&["rollback", "demo", "--yes"], &UNINSTALL[..]] {
+            killed_after(&site, place(writes), &["install", "cp", "demo"]);
+            site.fleetctl(next).succeeds();
+            site.assert_same_as(&before);
+        }
     }
 }

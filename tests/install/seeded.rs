@@ -64,20 +64,6 @@ fn a_bad_image() {
 }
 
 #[test]
-fn a_bad_pull_secret() {
-    let site = Site::on("host");
-    let _open = Mend(|| site.bed.unlock_registry(site.cluster).unwrap());
-    site.bed.lock_registry(site.cluster).unwrap();
-    // A tag that no node has, so that it has to be pulled.
-    let tag = ["--image-tag", "v0.6.67"];
-    site.kubectl(&["create", "namespace", "fleet"]);
-    let checked = site.fleetctl(&[&["check", "demo", "--pre", "--pull-images"], &tag[..]].concat());
-    assert_eq!(checked.code, Some(3), "{checked:?}");
-    assert!(checked.stdout.contains("create a pull secret for the registry of"), "{checked:?}");
-    named(&site, &tag, "image-pull-denied");
-}
-
-#[test]
 fn a_full_quota() {
     let site = Site::on("current");
     site.kubectl(&["create", "namespace", "fleet"]);
@@ -163,19 +149,6 @@ fn a_certificate_of_a_wrong_authority() {
 }
 
 #[test]
-fn a_certificate_that_has_expired() {
-    let site = Site::on("current");
-    let ran = with_certificate(&site, |kept| {
-        let authorities = Authorities::from_map(kept).unwrap();
-        let past = Timestamp::now() - jiff::SignedDuration::from_hours(24 * 365 * 3);
-        let leaf = Leaf::ApiServerEtcdClient.to_spec(Vec::new());
-        pki::issue_leaf(&authorities, &leaf, past, &Lifetimes::default()).unwrap()
-    });
-    tells(&ran, "certificate-expired");
-    site.install(site.version()).succeeds();
-}
-
-#[test]
 fn a_port_that_is_taken() {
     let site = Site::on("current");
     site.kubectl(&["create", "service", "nodeport", "taken", "--tcp=80:80", "--node-port=32111"]);
@@ -219,4 +192,37 @@ fn a_node_that_is_stopped() {
     let skipped = site.install(&["--skip-preflight", "nodes", "--set", "exposure.type=NodePort"]);
     skipped.fails(4, &["no usable node has an address", "--set exposure.host=HOST", "hint: see which nodes are ready"]);
     assert!(refused.took < Duration::from_secs(10), "{:?}", refused.took);
+}
+
+mod exhaustive {
+    use super::*;
+
+    /// Told like that of a wrong authority, which every run has.
+    #[test]
+    fn a_certificate_that_has_expired() {
+        let site = Site::on("current");
+        let ran = with_certificate(&site, |kept| {
+            let authorities = Authorities::from_map(kept).unwrap();
+            let past = Timestamp::now() - jiff::SignedDuration::from_hours(24 * 365 * 3);
+            let leaf = Leaf::ApiServerEtcdClient.to_spec(Vec::new());
+            pki::issue_leaf(&authorities, &leaf, past, &Lifetimes::default()).unwrap()
+        });
+        tells(&ran, "certificate-expired");
+        site.install(site.version()).succeeds();
+    }
+
+    /// Told like an image that is missing, which every run has.
+    #[test]
+    fn a_bad_pull_secret() {
+        let site = Site::on("host");
+        let _open = Mend(|| site.bed.unlock_registry(site.cluster).unwrap());
+        site.bed.lock_registry(site.cluster).unwrap();
+        // A tag that no node has, so that it has to be pulled.
+        let tag = ["--image-tag", "v0.6.67"];
+        site.kubectl(&["create", "namespace", "fleet"]);
+        let checked = site.fleetctl(&[&["check", "demo", "--pre", "--pull-images"], &tag[..]].concat());
+        assert_eq!(checked.code, Some(3), "{checked:?}");
+        assert!(checked.stdout.contains("create a pull secret for the registry of"), "{checked:?}");
+        named(&site, &tag, "image-pull-denied");
+    }
 }

@@ -118,98 +118,99 @@ imagePullPolicy: IfNotPresent
 cloud: {projectId: fleet-1}
 ";
 
-#[test]
-fn the_values_of_the_first_install_last_through_every_line() {
-    let site = Site::on("host");
-    let before = site.dump();
-    let file = site.home().join("my-values.yaml");
-    std::fs::write(&file, GIVEN).unwrap();
-    let key = site.home().join("key.json");
-    std::fs::write(&key, r#"{"private_key": "canary-of-the-cloud"}"#).unwrap();
-    let (file, key) = (file.display().to_string(), key.display().to_string());
-    let first =
-        site.install(&["--values", &file, "--cloud-access-key", &key, "--set", "namespace.podSecurity=baseline"]);
-    first.succeeds();
-    let given = site.fleetctl(&["get", "values", "demo"]).succeeds().to_owned();
-    for value in ["nodePort: 32345", "initTokenTTL: 10d", "podSecurity: baseline", "projectId: fleet-1"] {
-        assert!(given.contains(value), "{given}");
-    }
-    let record = site.secret("fleetctl.demo");
-    assert!(!format!("{record:?}{given}").contains("canary-of-the-cloud"), "{given}");
-
-    // Without them nothing is written, whoever asks.
-    let version = || {
-        let path = "jsonpath={.metadata.resourceVersion}";
-        site.kubectl(&["-n", "fleet", "get", "secret", "fleetctl.demo", "-o", path])
-    };
-    let untouched = version();
-    let forgets = ["exposure.nodePort: 32345, would become unset", "cloud.accessKey: (a secret)", "--reuse-values"];
-    let refused = site.install(&[]);
-    refused.fails(6, &[&forgets[..], &["15 values", "--reset-values", "nothing was written"]].concat());
-    let checked = site.fleetctl(&["check", "--pre", "demo"]);
-    assert_eq!(checked.code, Some(3), "{checked:?}");
-    assert!(checked.stdout.contains("would be reset: ") && checked.stdout.contains("exposure.nodePort: 32345"));
-    site.fleetctl(&["diff", "cp", "demo"]).fails(6, &forgets);
-    assert_eq!(version(), untouched);
-    let asked = site.install(&["--reuse-values"]);
-    asked.fails(6, &["exposure.nodePort=32345\n", "cloud.accessKey=(a secret)\n", "give `--yes`"]);
-    let same = site.install(&["--reuse-values", "--yes"]);
-    assert!(same.succeeds().contains("Nothing to change"), "{same:?}");
-
-    // Through every line, as documented; the cluster is older than the newer lines support.
-    let outside = ["--skip-preflight", "kubernetes-version"];
-    let lines = ["v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0", "v1.2.0"];
-    let mut from = "v0.6.1";
-    let api_server = || {
-        let path = "jsonpath={.items[*].spec.template.spec.containers[0].image}";
-        let hub = ["deployment/apiserver", "deployment/kube-controller-manager", "statefulset/etcd"];
-        site.kubectl(&[&["-n", "fleet", "get"], &hub[..], &["-o", path]].concat())
-    };
-    let first_api_server = api_server();
-    stores_secrets_and_schedules_encrypted(&site, from);
-    for to in lines {
-        let upgraded = site.fleetctl(&[&["upgrade", "control-plane", "demo", "--yes"], &outside[..]].concat());
-        assert!(upgraded.succeeds().contains("Control plane demo is healthy"), "{upgraded:?}");
-        assert!(upgraded.stderr.contains(&format!("from service version {from} to {to}")), "{upgraded:?}");
-        assert_eq!(site.fleetctl(&["get", "values", "demo"]).succeeds(), given, "{to}");
-        let status = site.fleetctl(&["status", "demo"]).succeeds().to_owned();
-        assert!(status.contains(&format!("of service version {to}, as installed")), "{status}");
-        assert!(status.contains(&format!("those of service version {to}")), "{status}");
-        assert_eq!(api_server(), first_api_server, "{to}");
-        stores_secrets_and_schedules_encrypted(&site, to);
-        from = to;
-    }
-    let path = "jsonpath={.spec.ports[0].nodePort}";
-    assert_eq!(site.kubectl(&["-n", "fleet", "get", "service", "apiserver", "-o", path]), "32345");
-    assert!(site.secret("fleet-cloud-credentials")["access-key.json"].contains("canary-of-the-cloud"));
-
-    // One value more keeps the others; one that is null goes back to the default.
-    let newest = ["upgrade", "cp", "demo", "--yes", "--version", "v1.2"];
-    let more =
-        site.fleetctl(&[&newest[..], &outside, &["--set", "spread=None", "--set", "cloud.projectId=null"]].concat());
-    more.succeeds();
-    let now = site.fleetctl(&["get", "values", "demo", "--all", "-o", "json"]);
-    let now: Value = serde_json::from_str(now.succeeds()).unwrap();
-    assert_eq!((&now["spread"], &now["exposure"]["nodePort"]), (&Value::from("None"), &Value::from(32345)));
-    assert_eq!(now["cloud"], serde_json::json!({"accessKey": "********"}));
-    let history = site.fleetctl(&["history", "demo", "-o", "json"]);
-    let history: Value = serde_json::from_str(history.succeeds()).unwrap();
-    let runs: Vec<String> = history
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|run| [&run["command"], &run["version"], &run["outcome"]].map(|part| part.as_str().unwrap()).join(" "))
-        .collect();
-    let upgrades = lines.map(|line| format!("upgrade {line} succeeded"));
-    let expected: Vec<String> = [&["install v0.6.1 succeeded".to_owned()][..], &upgrades, &upgrades[5..]].concat();
-    assert_eq!(runs, expected);
-
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
-    site.assert_same_as(&before);
-}
-
 mod exhaustive {
     use super::*;
+
+    /// Six upgrades; every run has one, and the values of every line are compared without a cluster.
+    #[test]
+    fn the_values_of_the_first_install_last_through_every_line() {
+        let site = Site::on("host");
+        let before = site.dump();
+        let file = site.home().join("my-values.yaml");
+        std::fs::write(&file, GIVEN).unwrap();
+        let key = site.home().join("key.json");
+        std::fs::write(&key, r#"{"private_key": "canary-of-the-cloud"}"#).unwrap();
+        let (file, key) = (file.display().to_string(), key.display().to_string());
+        let first =
+            site.install(&["--values", &file, "--cloud-access-key", &key, "--set", "namespace.podSecurity=baseline"]);
+        first.succeeds();
+        let given = site.fleetctl(&["get", "values", "demo"]).succeeds().to_owned();
+        for value in ["nodePort: 32345", "initTokenTTL: 10d", "podSecurity: baseline", "projectId: fleet-1"] {
+            assert!(given.contains(value), "{given}");
+        }
+        let record = site.secret("fleetctl.demo");
+        assert!(!format!("{record:?}{given}").contains("canary-of-the-cloud"), "{given}");
+
+        // Without them nothing is written, whoever asks.
+        let version = || {
+            let path = "jsonpath={.metadata.resourceVersion}";
+            site.kubectl(&["-n", "fleet", "get", "secret", "fleetctl.demo", "-o", path])
+        };
+        let untouched = version();
+        let forgets = ["exposure.nodePort: 32345, would become unset", "cloud.accessKey: (a secret)", "--reuse-values"];
+        let refused = site.install(&[]);
+        refused.fails(6, &[&forgets[..], &["15 values", "--reset-values", "nothing was written"]].concat());
+        let checked = site.fleetctl(&["check", "--pre", "demo"]);
+        assert_eq!(checked.code, Some(3), "{checked:?}");
+        assert!(checked.stdout.contains("would be reset: ") && checked.stdout.contains("exposure.nodePort: 32345"));
+        site.fleetctl(&["diff", "cp", "demo"]).fails(6, &forgets);
+        assert_eq!(version(), untouched);
+        let asked = site.install(&["--reuse-values"]);
+        asked.fails(6, &["exposure.nodePort=32345\n", "cloud.accessKey=(a secret)\n", "give `--yes`"]);
+        let same = site.install(&["--reuse-values", "--yes"]);
+        assert!(same.succeeds().contains("Nothing to change"), "{same:?}");
+
+        // Through every line, as documented; the cluster is older than the newer lines support.
+        let outside = ["--skip-preflight", "kubernetes-version"];
+        let lines = ["v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0", "v1.2.0"];
+        let mut from = "v0.6.1";
+        let api_server = || {
+            let path = "jsonpath={.items[*].spec.template.spec.containers[0].image}";
+            let hub = ["deployment/apiserver", "deployment/kube-controller-manager", "statefulset/etcd"];
+            site.kubectl(&[&["-n", "fleet", "get"], &hub[..], &["-o", path]].concat())
+        };
+        let first_api_server = api_server();
+        stores_secrets_and_schedules_encrypted(&site, from);
+        for to in lines {
+            let upgraded = site.fleetctl(&[&["upgrade", "control-plane", "demo", "--yes"], &outside[..]].concat());
+            assert!(upgraded.succeeds().contains("Control plane demo is healthy"), "{upgraded:?}");
+            assert!(upgraded.stderr.contains(&format!("from service version {from} to {to}")), "{upgraded:?}");
+            assert_eq!(site.fleetctl(&["get", "values", "demo"]).succeeds(), given, "{to}");
+            let status = site.fleetctl(&["status", "demo"]).succeeds().to_owned();
+            assert!(status.contains(&format!("of service version {to}, as installed")), "{status}");
+            assert!(status.contains(&format!("those of service version {to}")), "{status}");
+            assert_eq!(api_server(), first_api_server, "{to}");
+            stores_secrets_and_schedules_encrypted(&site, to);
+            from = to;
+        }
+        let path = "jsonpath={.spec.ports[0].nodePort}";
+        assert_eq!(site.kubectl(&["-n", "fleet", "get", "service", "apiserver", "-o", path]), "32345");
+        assert!(site.secret("fleet-cloud-credentials")["access-key.json"].contains("canary-of-the-cloud"));
+
+        // One value more keeps the others; one that is null goes back to the default.
+        let newest = ["upgrade", "cp", "demo", "--yes", "--version", "v1.2"];
+        let more = site
+            .fleetctl(&[&newest[..], &outside, &["--set", "spread=None", "--set", "cloud.projectId=null"]].concat());
+        more.succeeds();
+        let now = site.fleetctl(&["get", "values", "demo", "--all", "-o", "json"]);
+        let now: Value = serde_json::from_str(now.succeeds()).unwrap();
+        assert_eq!((&now["spread"], &now["exposure"]["nodePort"]), (&Value::from("None"), &Value::from(32345)));
+        assert_eq!(now["cloud"], serde_json::json!({"accessKey": "********"}));
+        let history = site.fleetctl(&["history", "demo", "-o", "json"]);
+        let history: Value = serde_json::from_str(history.succeeds()).unwrap();
+        let runs: Vec<String> = history
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| [&run["command"], &run["version"], &run["outcome"]].map(|part| part.as_str().unwrap()).join(" "))
+            .collect();
+        let upgrades = lines.map(|line| format!("upgrade {line} succeeded"));
+        let expected: Vec<String> = [&["install v0.6.1 succeeded".to_owned()][..], &upgrades, &upgrades[5..]].concat();
+        assert_eq!(runs, expected);
+
+        site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+        site.assert_same_as(&before);
+    }
 
     /// The API server that earlier builds made in some lines, as values. An older one than 1.29 does not serve what control
     /// planes are made of, so this takes an image that nothing else of the bed needs.

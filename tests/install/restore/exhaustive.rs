@@ -267,3 +267,38 @@ fn five_hundred_objects_come_back_and_what_was_placed_since_runs_on() {
     member.clean();
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data", "--force"]).succeeds();
 }
+
+/// The restore of every run has the same stages, where a control plane stands.
+#[test]
+fn a_lost_control_plane_comes_back_from_its_backup() {
+    let site = Site::on("current");
+    let scene = Scene::install(&site);
+    scene.apply(&shop());
+    let settings = ["-n", "shop", "get", "configmap", "settings", "-o", "jsonpath={.metadata.uid} {.data.value}"];
+    let (before, hub) = (site.hub(&settings), ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"]);
+    let same_hub = site.hub(&hub);
+    let path = scene.back_up();
+    let elsewhere = std::fs::read(site.hub_kubeconfig()).unwrap();
+    scene.restore(&path, &["--new"]).fails(6, &["control plane demo exists in namespace fleet already"]);
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    std::fs::remove_dir_all(site.fleet_folder()).unwrap_or_default();
+
+    let restored = scene.restore(&path, &["--new"]);
+    assert!(restored.succeeds().contains("Restored control plane demo"), "{restored:?}");
+    assert!(restored.stdout.contains("as before, with the same CAs"), "{restored:?}");
+    assert_eq!((site.hub(&settings), site.hub(&hub)), (before.clone(), same_hub));
+    // The kubeconfig of an operator on another machine.
+    std::fs::write(site.hub_kubeconfig(), elsewhere).unwrap();
+    assert_eq!(site.hub(&settings), before);
+    site.fleetctl(&["status", "demo"]).succeeds();
+    // It is complete: the same command changes nothing, and with the former store gone there is nothing to go on with.
+    scene.set_value("second");
+    let again = scene.restore(&path, &["--new"]);
+    assert!(again.succeeds().contains("Restored control plane demo"), "{again:?}");
+    assert_eq!(scene.value(), "second");
+    site.fleetctl(&["restore", "demo", "--commit"]).succeeds();
+    scene.restore(&path, &["--new"]).fails(6, &["control plane demo exists in namespace fleet already"]);
+    let same = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
+    assert!(same.succeeds().contains("Nothing to change"), "{same:?}");
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+}
