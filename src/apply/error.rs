@@ -73,7 +73,7 @@ pub enum Error {
     #[error("an object to apply is incomplete: {}", visible_line(.0))]
     Input(String),
     /// Objects are still there at the end of the time for deleting.
-    #[error("timed out waiting for the condition: {} still there: {}", format_count(objects.len(), "object"), join_stuck(objects))]
+    #[error("timed out waiting for the condition: {} not deleted: {}", format_count(objects.len(), "object"), join_stuck(objects))]
     Stuck {
         /// The objects, each with what holds it.
         objects: Vec<ObjectReason>,
@@ -176,14 +176,14 @@ impl Error {
                  it with \
                  `kubectl -n {namespace} patch secret {name} --type=json -p \
                  '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`; then install or uninstall again to repair \
-                 or remove what the run has left"
+                 or remove the objects of that run"
             )
             .into(),
             Self::NotRendered { version, .. } => {
                 let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible_line(version)) };
                 format!(
-                    "install the recorded version{version} again, with the values of that time, to write the object \
-                     as its chart has it"
+                    "install the recorded version{version} again with its values: the install writes the object as \
+                     the chart renders it"
                 )
                 .into()
             }

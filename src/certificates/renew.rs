@@ -71,7 +71,7 @@ async fn record_outcome(
     match write_summary(client, namespace.as_str(), ended, Timestamp::now()).await {
         // The reason itself is the error to show.
         Err(error) if failed => {
-            tracing::warn!(%error, "the outcome cannot be written down");
+            tracing::warn!(%error, "the outcome cannot be recorded");
             Ok(())
         }
         written => written,

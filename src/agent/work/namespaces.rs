@@ -186,8 +186,8 @@ impl Namespaces {
     /// Returns why a copy is refused whatever is done to it in the workload cluster.
     pub fn check_refusal(&self, target: &Target, manifest: &str) -> Option<Problem> {
         let key = &target.key;
-        let remedy = "use another namespace for it in the control plane, or annotate the object there with \
-            fleet-scheduler.io/cluster=\"\" to keep it there";
+        let remedy = "use another namespace in the control plane, or annotate the object in the control \
+            plane with fleet-scheduler.io/cluster=\"\" to keep it out of workload clusters";
         if let Some((namespace, why)) = self.find_protecting_namespace(key) {
             let message = format!("nothing is placed in namespace {namespace} of this cluster because {why}: {remedy}");
             return Some(Problem::retry_on_change(applied::REFUSED, message));

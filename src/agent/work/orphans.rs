@@ -144,7 +144,7 @@ pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
                 }
             }
             Err(error) => {
-                tracing::warn!(copy = %orphan.copy.key, %error, "whether a copy without a Schedule holds data is unknown");
+                tracing::warn!(copy = %orphan.copy.key, %error, "cannot find out whether a copy without a Schedule contains data");
             }
         }
     }
@@ -167,7 +167,7 @@ async fn holds_data(context: &Context, copy: &Copy) -> Result<bool, CallError> {
 async fn read_hold(context: &Context) -> anyhow::Result<Option<DeletionHold>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
-    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "the control plane is another one");
+    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
     Ok(DeletionHold::from_metadata(&found.metadata))
 }
 
@@ -198,7 +198,7 @@ async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> 
             }
             Err(error) if cleared.deleted.is_empty() => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "whether deletions are held is unknown; the other copies without a Schedule are kept");
+                tracing::warn!(%error, "cannot find out whether deletions are held; the other copies without a Schedule are kept");
                 break;
             }
         }

@@ -22,7 +22,7 @@ use super::move_record::MoveRecord;
     category = "fleet",
     status = "ScheduleGroupStatus",
     derive = "PartialEq",
-    doc = "Objects that are placed together. Made and kept by the scheduler.",
+    doc = "Objects that are placed together. The scheduler creates and updates it.",
     printcolumn(name = "POLICY", type_ = "string", json_path = ".spec.policy.name"),
     printcolumn(
         name = "CLUSTER",

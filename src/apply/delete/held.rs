@@ -134,12 +134,12 @@ impl Survey {
 
     /// What keeps an object that has lost its owner.
     fn describe_collection(&self) -> String {
-        let why = "its owner is deleted, but the garbage collection of the cluster has not deleted it yet";
+        let why = "its owner is deleted, but the garbage collector of the cluster has not deleted this object yet";
         if self.unanswered.is_empty() {
             return why.to_owned();
         }
         let kinds = first_of(&self.unanswered, NAMED, ", ");
-        format!("{why}; garbage collection can stop while a kind gives no answer, as these do: {kinds}")
+        format!("{why}; the garbage collector can stop while a kind does not answer; these kinds do not answer: {kinds}")
     }
 
     /// What keeps the namespace, beside what the namespace itself says.
@@ -149,7 +149,7 @@ impl Survey {
             clauses.push(format!("finalizers hold {}", first_of(finalized, NAMED, ", ")));
         }
         if !self.unanswered.is_empty() {
-            clauses.push(format!("these kinds give no answer: {}", first_of(&self.unanswered, NAMED, ", ")));
+            clauses.push(format!("these kinds do not answer: {}", first_of(&self.unanswered, NAMED, ", ")));
         }
         clauses.join("; ")
     }

@@ -42,7 +42,7 @@ impl Component {
             Self { wanted: 0, .. } => "scaled to zero".to_owned(),
             Self { trouble, updated: false, .. } if self.is_running() => {
                 let trouble = trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
-                format!("Running, a change is not rolled out{trouble}")
+                format!("Running, but a change is not rolled out{trouble}")
             }
             _ if self.is_running() => "Running".to_owned(),
             Self { trouble: Some(trouble), .. } => trouble.clone(),

@@ -149,7 +149,7 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
             let what =
                 format!("requires {name} for every container, and container {container} of {pod} does not set it");
             return if asked.defaults_unread {
-                problem(format!("{what}; whether a LimitRange sets it could not be read"), false)
+                problem(format!("{what}; the LimitRanges, which may set it, could not be read"), false)
             } else {
                 problem(what, sure)
             };

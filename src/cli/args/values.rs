@@ -175,7 +175,7 @@ macro_rules! with_precedence {
             $examples,
             "
 
-Values are laid over one another in this order, the last one wins:
+Values are merged in this order; the last one wins:
   1  defaults of the chart                               `fleetctl show values` prints them
   ",
             $rest,

@@ -67,7 +67,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
         .hint(format!("list pending registrations: `fleetctl get clusters -o wide{}`", global.tail_flags())));
     };
     if cluster.spec.accepted {
-        ui.write_stdout(&format!("Workload cluster {name} was accepted before.\n"))?;
+        ui.write_stdout(&format!("Workload cluster {name} is already accepted.\n"))?;
         return Ok(Exit::Ok);
     }
     let key = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT).map_or("", String::as_str);

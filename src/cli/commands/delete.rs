@@ -133,7 +133,7 @@ async fn describe_what_is_left(ui: &Ui, global: &Global, name: &str) -> String {
     let mut before = match read_live_state(ui, global).await {
         Ok(state) => state,
         Err(error) => {
-            return format!("It is unknown what happens to its workloads: {}.", visible_line(&error.headline));
+            return format!("The effect on its workloads is unknown: {}.", visible_line(&error.headline));
         }
     };
     before.strip_at(Timestamp::now().as_second());
@@ -197,7 +197,7 @@ fn confirm_cluster_deletion(
         return Ok(());
     }
     ui.write_stderr(&format!(
-        "The control plane deletes its registration of {name} and no longer manages the workloads it placed there, which run on.\n{}",
+        "The control plane deletes the registration of {name}. The workloads that it placed there keep running, but it no longer manages them.\n{}",
         visible_lines(left)
     ));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", name.as_str())

@@ -140,7 +140,7 @@ pub(crate) fn add_suggestion(mut error: Error, argv: &[OsString], tree: &Command
     }
     let commands: Vec<String> = meant.iter().map(|path| format!("'{name} {path}'")).collect();
     let tip = match commands.as_slice() {
-        [one] => format!("the command for it is {one}"),
+        [one] => format!("the command is {one}"),
         many => format!("the commands for it are {}", many.join(", ")),
     };
     error.remove(ContextKind::SuggestedSubcommand);
@@ -222,7 +222,7 @@ mod tests {
         let tree = crate::cli::command_tree();
         let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
         let text = add_suggestion(error, &argv, &tree, "kubectl fleet").render().to_string();
-        assert!(text.contains("tip: the command for it is 'kubectl fleet show rbac'\n"), "{text}");
+        assert!(text.contains("tip: the command is 'kubectl fleet show rbac'\n"), "{text}");
         assert!(!text.contains("rollback"), "{text}");
     }
 }

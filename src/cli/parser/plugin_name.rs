@@ -92,10 +92,10 @@ impl FromStr for PluginName {
             return Err(format!("leave out `{PLUGIN}`: `{name}`"));
         }
         if !is_name(text) {
-            return Err("use lower-case letters, digits and dashes between them".to_owned());
+            return Err("use lower-case letters and digits, with dashes between them".to_owned());
         }
         if OWN_COMMANDS.contains(&text) {
-            return Err(format!("kubectl has a command `{text}` of its own, and would never run the plugin"));
+            return Err(format!("kubectl has its own command `{text}` and would never run the plugin"));
         }
         Ok(Self(text.to_owned()))
     }

@@ -357,7 +357,7 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
     };
     facts.namespace.allowance.limits_unread = Some("forbidden".to_owned());
-    assert!(warned(&facts).contains("whether a LimitRange sets it could not be read"));
+    assert!(warned(&facts).contains("the LimitRanges, which may set it, could not be read"));
     // What was not read was not judged, whatever else is enough.
     let quotas = std::mem::take(&mut facts.namespace.allowance.quotas);
     assert!(warned(&facts).contains("LimitRanges could not be listed: forbidden"));

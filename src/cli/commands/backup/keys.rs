@@ -64,11 +64,11 @@ impl SealArgs {
 fn undecided_error() -> CliError {
     CliError::usage(
         "SealUndecided",
-        "a backup contains the keys of the control plane, and nothing says who can open it",
+        "a backup contains the keys of the control plane, and the command does not say who can open it",
     )
     .hint("`--recipient age1…` seals it for a public key, as `age-keygen -o backup.key` prints it")
     .hint("`--passphrase-file FILE` seals it with a passphrase")
-    .hint("`--no-keys` leaves the keys out: it is then useless without the Secrets that exist now")
+    .hint("`--no-keys` leaves the keys out: the backup is then useless without the existing Secrets")
 }
 
 fn parse_recipient(text: &str) -> Result<Recipient, CliError> {

@@ -144,7 +144,7 @@ fn format_found(path: &Path, found: &Found) -> String {
     };
     let mut text = format!(
         "{path} is complete: {} parts, {size}, SHA-256 {}.\n\
-         It is of control plane {} at {}, revision {} to {}, with a store of {}.\n",
+         It is a backup of control plane {} at {}, revision {} to {}, with a store of {}.\n",
         found.parts.len(),
         found.sha256,
         visible_line(&header.control_plane),
@@ -154,7 +154,7 @@ fn format_found(path: &Path, found: &Found) -> String {
         format_size(header.snapshot_bytes),
     );
     if !header.keys {
-        text += "It has no keys: only the Secrets of that control plane read its data.\n";
+        text += "It has no keys: only the Secrets of that control plane can decrypt its data.\n";
     }
     if let Some(report) = &found.rehearsal {
         text += &format!(

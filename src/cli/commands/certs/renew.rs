@@ -113,7 +113,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let renewer = Renewer::of_keys(&before);
     if renewer != Renewer::Machine && (!args.only.is_empty() || args.new_admin_key) {
         return Err(CliError::wrong_usage(
-            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; others make the keys of this control plane",
+            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; this control plane gets its keys in another way",
         ));
     }
     let display = Arc::new(Display::new(ui));
@@ -182,7 +182,7 @@ async fn check_rights(
 ) -> Result<(), CliError> {
     let rights = renewal_rights(renewer, recovers);
     let missing = check::access::list_forbidden_rights(client, global.namespace.as_str(), &rights).await;
-    let missing = missing.map_err(|error| request_failed("cannot ask for the rights of this user", &error))?;
+    let missing = missing.map_err(|error| request_failed("cannot check the rights of this user", &error))?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -194,7 +194,7 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
     let Some(plan) = plan else {
         return match renewer {
             Renewer::Others(secret) => {
-                format!("Nothing is renewed: the keys are in Secret {secret}, which is yours.\n")
+                format!("Nothing is renewed: the keys are in Secret {secret}, which you manage.\n")
             }
             _ => String::new(),
         };
@@ -208,7 +208,7 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
     }
     for (leaf, reason) in &plan.issued {
         let why = match reason {
-            Reason::Ends(end) => format!("issued again; it ends on {}", end.strftime("%F")),
+            Reason::Ends(end) => format!("issued again; it expires on {}", end.strftime("%F")),
             other => format!("issued again; {other}"),
         };
         lines.push(format!("{}: {why}", leaf.leaf_store().stored_file()));
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(
             format_plan(Some(&some), &Renewer::Job, true, "f"),
             "etcd-ca.crt: signed again with its own key\n\
-             apiserver.crt: issued again; it ends on 1970-01-01\n\
+             apiserver.crt: issued again; it expires on 1970-01-01\n\
              A Job of CronJob fleet-keys does this.\n\
              All pods of components that serve nothing are replaced at once.\n\
              etcd and the API server are restarted, one pod at a time.\n"
@@ -309,8 +309,8 @@ mod tests {
         let clients = plan(Vec::new(), vec![ends(Leaf::ControllerManager), ends(Leaf::Admin)]);
         assert_eq!(
             format_plan(Some(&clients), &Renewer::Machine, false, "f"),
-            "controller-manager.kubeconfig: issued again; it ends on 1970-01-01\n\
-             admin.kubeconfig: issued again; it ends on 1970-01-01\n\
+            "controller-manager.kubeconfig: issued again; it expires on 1970-01-01\n\
+             admin.kubeconfig: issued again; it expires on 1970-01-01\n\
              The controller manager is restarted.\n\
              f is replaced, if it exists.\n"
         );

@@ -97,7 +97,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
     let found = list_clusters(&hub, global, args).await?;
     if args.output == Some(View::Page) {
         if args.watch {
-            return Err(CliError::usage("Usage", "a page shows one moment: `-o html` cannot be used with `--watch`"));
+            return Err(CliError::usage("Usage", "`-o html` prints a single page and cannot be used with `--watch`"));
         }
         ui.write_stdout(&format_page(ui, global, &found).await?)?;
         return Ok(Exit::Ok);

@@ -38,7 +38,7 @@ use crate::workload_cluster::plan::{OWNER_KIND, Plan};
 
 pub(super) const EXAMPLES: &str = with_precedence!(
     "\
-Beforehand do this by hand, or let --control-plane do it:
+Before the install, run these commands, or let --control-plane do the same:
   kubectl --context west create namespace fleet
   kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
     kubectl --context west apply -f -

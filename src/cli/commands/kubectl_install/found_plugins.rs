@@ -94,7 +94,7 @@ pub(super) fn describe_program(file: &Path) -> String {
     let owner = match file.symlink_metadata() {
         Ok(found) if found.uid() == rustix::process::geteuid().as_raw() => "owned by you".to_owned(),
         Ok(found) => format!("owned by {}", find_user_name(found.uid())),
-        Err(_) => "deleted by now".to_owned(),
+        Err(_) => "deleted meanwhile".to_owned(),
     };
     if real == file { owner } else { format!("{owner}, a link to {}", real.display()) }
 }

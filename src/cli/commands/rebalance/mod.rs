@@ -122,7 +122,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &RebalanceArgs) -> Resul
 
 fn not_readable() -> CliError {
     CliError::new(Exit::Failed, "RequestFailed", "cannot decide again: this user may not read copies and inventories")
-        .hint("bind the ClusterRoles `view` and `fleet:reader` to it, for the whole control plane")
+        .hint("bind the ClusterRoles `view` and `fleet:reader` to this user, for the whole control plane")
 }
 
 fn count_groups(count: usize) -> String {
@@ -240,7 +240,7 @@ fn explain_move(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     let percent = |left: Option<crate::placement::fraction::Fraction>| {
         left.map_or(0, crate::placement::fraction::Fraction::as_percent)
     };
-    format!("{} % of {resource} stays free, here {} % of the scarcest", percent(gain.there), percent(gain.here))
+    format!("{} % of {resource} stays free there, here only {} % of the scarcest resource", percent(gain.there), percent(gain.here))
 }
 
 fn format_moving_groups(moving: &[MovingGroup]) -> String {

@@ -145,7 +145,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RestoreArgs) -> Result<E
         ));
     }
     if !(args.new || args.values.is_empty() && args.patches.is_empty()) {
-        return Err(CliError::wrong_usage("error: values and patches are for the install of `--new`"));
+        return Err(CliError::wrong_usage("error: values and patches need `--new`"));
     }
     let source = match &args.from {
         Some(path) => Some(take_back::read_restore_source(ui, path, &args.opening)?),

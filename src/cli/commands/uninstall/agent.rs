@@ -121,7 +121,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
                 progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
             };
             match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
-                Drain::Done => progress.finish_step("nothing is left here"),
+                Drain::Done => progress.finish_step("all workloads have moved"),
                 Drain::NoAgent => return Err(not_drained(&name, "no agent is running here to request it", global)),
                 Drain::Left(left) => {
                     let why = format!(

@@ -95,7 +95,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
             (target.remove_folder().map_err(|error| local_file_error(&error))?, None)
         }
         Folder::Goes { path, .. } | Folder::Stays(path) => {
-            let why = "its control plane may be in another cluster. Delete it if it is not";
+            let why = "its control plane may be in another cluster. Delete the folder if this is not the case";
             (None, Some(format!("The folder {} is kept: {why}.", path.display())))
         }
         Folder::Unreadable { path, why } => {
@@ -191,7 +191,7 @@ fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Pl
     if plan.is_empty() {
         return Ok(());
     }
-    ui.write_stderr(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
+    ui.write_stderr(&format!("This permanently deletes:\n  {}", plan.join("\n  ")));
     let volumes: Vec<String> = planned.retained.iter().map(ToString::to_string).collect();
     if !volumes.is_empty() {
         ui.write_stderr(&format!(
@@ -238,7 +238,7 @@ fn format_control_plane_removal(
         let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail_flags();
         let _ = writeln!(
             text,
-            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"
+            "\nAn install of {name} resumes with this data. To delete it permanently:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"
         );
     }
     text

@@ -126,11 +126,11 @@ fn format_place(cluster: &str, place: &Place) -> String {
         PlaceState::Written if users.is_empty() => format!("on {cluster} its own policy places it"),
         PlaceState::Written => format!("on {cluster} it follows {}", first_of(users, NAMED, ", ")),
         PlaceState::Frozen => {
-            format!("on {cluster} it is kept as it is: a policy is suspended, or a controller makes it")
+            format!("on {cluster} it is kept as it is: a policy is suspended, or a controller creates it")
         }
         PlaceState::Stays => format!("on {cluster} nothing uses it, and it is kept"),
         PlaceState::Lingers | PlaceState::Leaves => {
-            format!("on {cluster} nothing uses it: it is deleted when everything that runs pods there is available")
+            format!("on {cluster} nothing uses it: it is deleted when all workloads there are available")
         }
     }
 }

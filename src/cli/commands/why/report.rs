@@ -165,7 +165,7 @@ mod tests {
             now: Some(Now {
                 decision: "0 of 4 clusters: …".to_owned(),
                 clusters: vec![
-                    row(&["b"], "Insufficient memory", "24Gi asked, 16Gi free"),
+                    row(&["b"], "Insufficient memory", "24Gi requested, 16Gi free"),
                     row(&["d", "e"], "SelectorMismatch", "region In [east]"),
                 ],
             }),
