@@ -102,10 +102,10 @@ enum Command {
     /// Delete a workload cluster that no longer exists from a control plane
     #[command(subcommand)]
     Delete(Lazy<delete::DeleteCommand>),
-    /// Move what runs in a workload cluster to other clusters
+    /// Move the workloads of a workload cluster to other clusters
     #[command(subcommand)]
     Drain(Lazy<taint::drain::DrainCommand>),
-    /// Keep new work off a workload cluster
+    /// Place no new work in a workload cluster
     #[command(subcommand)]
     Cordon(Lazy<taint::CordonCommand>),
     /// Let a workload cluster take work again
@@ -114,7 +114,7 @@ enum Command {
     /// Edit the taints of a workload cluster
     #[command(subcommand)]
     Taint(Lazy<taint::TaintCommand>),
-    /// Let groups move to clusters that fit them better
+    /// Move groups to clusters that fit them better
     Rebalance(Lazy<rebalance::RebalanceArgs>),
     /// Print the objects of an install as manifests for `kubectl apply`
     #[command(subcommand)]

@@ -181,10 +181,10 @@ impl Check<'_> {
             let (is_off, help) = if calls_webhooks(plugin) {
                 (
                     "off by default",
-                    "leave it out of the argument; or have webhooks called: `--set apiserver.allowAdmissionWebhooks=true`",
+                    "leave it out of the argument; or turn webhooks on: `--set apiserver.allowAdmissionWebhooks=true`",
                 )
             } else {
-                ("off in a control plane", "leave it out of the argument: the workload clusters have it")
+                ("off in a control plane", "leave it out of the argument: the workload clusters run it")
             };
             let message = format!("`apiserver.extraArgs` enables the admission plugin {plugin}, which is {is_off}");
             let diagnostic = Diagnostic::error("disabled-plugin", message).help(help);

@@ -23,7 +23,7 @@ pub enum EtcdError {
         member: String,
     },
     /// It answers with an error.
-    #[error("{member} refuses: {message}")]
+    #[error("{member} refuses the request: {message}")]
     Refused {
         /// The member.
         member: String,

@@ -315,8 +315,8 @@ impl Store {
                 name: self.owner.record_name(),
                 namespace: self.owner.namespace.clone(),
                 why: format!(
-                    "the journal to undo this run needs {} KiB, but a Secret can have {} KiB; nothing of this step \
-                     was written",
+                    "the journal to undo this run needs {} KiB, but a Secret can contain {} KiB; this step was not \
+                     written",
                     size / 1024,
                     LARGEST / 1024
                 ),

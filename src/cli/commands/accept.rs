@@ -1,4 +1,4 @@
-//! `accept`: accepts the registration of a workload cluster at a control plane that registers manually. It accepts
+//! `accept`: accepts the registration of a workload cluster with a control plane that has manual registration. It accepts
 //! exactly what it has shown: this cluster, with this agent and key.
 
 use clap::Args;

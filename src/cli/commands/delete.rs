@@ -55,11 +55,11 @@ pub(crate) struct DeleteClusterArgs {
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// Do not ask
+    /// Continue without a prompt
     #[arg(long, short)]
     yes: bool,
 
-    /// How long to wait until the cluster and its namespace are deleted
+    /// Time to wait until the cluster and its namespace are deleted
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     timeout: Duration,
 }

@@ -58,7 +58,7 @@ pub(crate) struct RollbackArgs {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }

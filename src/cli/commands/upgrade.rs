@@ -70,7 +70,7 @@ pub(crate) struct UpgradeControlPlaneArgs {
     #[command(flatten)]
     confirm: ConfirmArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct UpgradeAgentArgs {
     #[command(flatten)]
     confirm: ConfirmArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }

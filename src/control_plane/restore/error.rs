@@ -91,8 +91,8 @@ pub enum RestoreError {
     NothingToCommit,
     /// The stage cannot be undone.
     #[error(
-        "the restore is in stage {}: the API server has served the restored data since, so the former etcd data is out \
-         of date",
+        "the restore is in stage {}: the API server has already served the restored data, so the former etcd data is \
+         out of date",
         .0.name()
     )]
     PastRollback(RestoreStage),

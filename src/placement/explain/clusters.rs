@@ -58,7 +58,7 @@ pub(super) fn format_reason_numbers(reason: &Reason) -> Option<String> {
             Some(format!("{} requested, {} free", format_amount(resource, *asked), format_amount(resource, (*free).max(0))))
         }
         Reason::Fragmented(one) => Some(format!(
-            "{} free, at most {} on one node, {} a pod",
+            "{} free, at most {} on one node, {} per pod",
             amount_of(&one.resource, one.free),
             format_amount(&one.resource, one.most),
             format_amount(&one.resource, one.asked)
@@ -100,7 +100,7 @@ fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reas
         Reason::NoTopologyLabel => policy.spec.spread_constraints.as_ref().map(|spread| spread.topology_key.clone()),
         Reason::Insufficient { resource, asked, free } => Some(format_insufficient(cluster, resource, *asked, *free)),
         Reason::Fragmented(one) => Some(format!(
-            "{} free, at most {} on one node; {} asks {} a pod",
+            "{} free, at most {} on one node; {} requests {} per pod",
             amount_of(&one.resource, one.free),
             format_amount(&one.resource, one.most),
             one.object.format_title(),

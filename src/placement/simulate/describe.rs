@@ -283,7 +283,7 @@ fn list_notes(run: &Run<'_>, asked: &Asked) -> Vec<String> {
     let namespaces: BTreeSet<&str> = asked.objects.iter().map(ObjectKey::namespace).collect();
     for namespace in namespaces {
         if !namespace.is_empty() && !run.namespaces.contains_key(namespace) {
-            notes.push(format!("Namespace {namespace} is not in the control plane: it is taken to have no labels"));
+            notes.push(format!("Namespace {namespace} is not in the control plane: it is assumed to have no labels"));
         }
     }
     for missing in run.plans.values().flat_map(|plan| plan.missing.values().flatten()) {

@@ -30,7 +30,7 @@ pub(super) struct SealArgs {
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
 
-    /// Leave the keys out: the backup is useless without the existing Secrets; it is not sealed unless a key is given, too
+    /// Leave the keys out: the backup is useless without the existing Secrets; the backup is not sealed unless you also give a recipient or a passphrase
     #[arg(long)]
     no_keys: bool,
 }

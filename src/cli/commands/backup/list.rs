@@ -18,7 +18,7 @@ use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Reads the files beside the backups, and opens none: `fleetctl backup verify FILE` shows whether a backup is complete.
+Reads only the files beside the backups: `fleetctl backup verify FILE` shows whether a backup is complete.
 
 Examples:
   fleetctl backup list backups

@@ -22,13 +22,13 @@ use crate::cli::output::terminal::Ui;
 use crate::control_plane::restore::ArchiveSource;
 
 pub(super) const EXAMPLES: &str = "\
-The whole file is compared with the SHA-256 in the file beside it. With the key it is opened, too: each part is compared
-with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
+The command compares the whole file with the SHA-256 in the file beside it. With a key, it also opens the backup and
+compares each part with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
 
-With `--rehearse`, the backup is started: a pod in the namespace of the control plane runs etcd and the API server on its
-data, with its keys, and everything in it is read. The control plane itself is neither changed nor asked. The pod is
-deleted afterwards, and ends by itself after ten minutes whatever happens. If nothing is wrong, the file beside the backup
-says when it was started.
+With `--rehearse`, the command starts the backup: a pod in the namespace of the control plane runs etcd and the API
+server on the data and with the keys of the backup, and reads every object. The control plane itself is not involved.
+The pod is deleted afterwards; it ends by itself after ten minutes in any case. If nothing is wrong, the file beside
+the backup records when the backup was started.
 
 Examples:
   fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key

@@ -34,18 +34,18 @@ use crate::pki::secrets::certificate_entries;
 use crate::pki::{AuthorityKind, Choice, Completed, Leaf, Renewal as Reason};
 
 pub(super) const EXAMPLES: &str = "\
-Certificates with less than 60 days left are issued again, and CAs with less than a year left are signed again with their
-own keys, so that certificates of agents stay valid. Then each pod has to serve the new certificate: pods that do not after
-3 minutes are replaced, one at a time. The controller manager is restarted if its kubeconfig was renewed, the kubeconfig on
-this machine is replaced if the new one is accepted, and the control plane has to be healthy. If nothing is due, nothing is
-written. After an interruption, `fleetctl certs renew NAME` without further flags completes what was begun; with `--all`,
-`--only` and `--new-admin-key` the certificates are issued once more.
+The command issues certificates with less than 60 days left again, and signs CAs with less than a year left again with
+their own keys, so that certificates of agents stay valid. Then each pod must serve the new certificate; pods that do
+not are replaced after 3 minutes, one at a time. The controller manager is restarted if its kubeconfig was renewed. The
+kubeconfig on this machine is replaced if the new one is accepted. Finally, the control plane must be healthy. If
+nothing is due, nothing is written. After an interruption, `fleetctl certs renew NAME` without further flags completes
+the renewal; `--all`, `--only` and `--new-admin-key` issue the certificates once more.
 
-With `pki.source: InCluster` a Job of CronJob `fleet-keys` renews. With `Existing` nothing is renewed; it is proved that
-the pods serve what is in your Secret.
+With `pki.source: InCluster`, a Job of CronJob `fleet-keys` renews the certificates. With `Existing`, the command renews
+nothing and only proves that the pods serve the certificates in your Secret.
 
-`--recover` is for a control plane whose certificates have expired: it needs only the API of the hosting cluster, and
-replaces all pods at once of components that serve nothing.
+`--recover` is for a control plane whose certificates have expired: it needs only the API of the hosting cluster. If a
+component serves nothing, all its pods are replaced at once.
 
 Examples:
   fleetctl certs renew demo
@@ -73,7 +73,7 @@ pub(crate) struct CertsRenewArgs {
         value_parser = PossibleValuesParser::new(certificate_entries().map(|entry| entry.file)))]
     only: Vec<String>,
 
-    /// Issue the operator's certificate with a new key; role bindings that name its user have to be made again
+    /// Issue the operator's certificate with a new key; you must then recreate role bindings that name its user
     #[arg(long)]
     new_admin_key: bool,
 

@@ -25,7 +25,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 const TITLES: [&str; 3] = ["NAME", "FLEET WORKLOAD CLUSTER", "FLEET POLICY NAME"];
 const WIDTHS: [usize; 3] = [22, 40, 20];
 
-/// List schedule groups: what is placed together, where, and by which policy
+/// List schedule groups: the objects that are placed together, their clusters and their policy
 #[derive(Debug, Args)]
 pub(crate) struct GetGroupsArgs {
     /// Show only groups with these labels

@@ -24,20 +24,20 @@ pub(crate) struct KubeconfigArgs {
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
 
-    /// Print it instead of writing the file; it contains a private key
+    /// Print the kubeconfig instead of writing the file; the output contains a private key
     #[arg(long)]
     show: bool,
 
-    /// Merge it into the kubeconfig that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); all
+    /// Merge the kubeconfig into the file that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); all
     /// other entries and the current context are unchanged
     #[arg(long, conflicts_with = "show")]
     merge: bool,
 
-    /// Make it the current context
+    /// Make the merged context the current one
     #[arg(long = "use", requires = "merge")]
     make_current: bool,
 
-    /// Remove what `--merge` added
+    /// Remove the entries that `--merge` added
     #[arg(long, conflicts_with_all = ["merge", "show"])]
     remove: bool,
 }

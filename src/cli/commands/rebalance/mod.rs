@@ -32,21 +32,21 @@ use crate::placement::matching::{Match, Policy};
 use crate::placement::names::GroupKey;
 use crate::placement::proposal::list_excluded_clusters;
 
-/// Let groups move to clusters that fit them better
+/// Move groups to clusters that fit them better
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A placed group does not move because another cluster has more room. This command decides again by the rules of the
-scheduler: a group moves if the order of its policy prefers another cluster, or if at least a tenth more of the scarcest
-resource stays free there; divided groups are divided again. It lists these groups with the reasons, and annotates them.
-The scheduler then moves them within its limits, each without an interruption.
+The scheduler does not move a placed group only because another cluster has more room. This command decides again by the
+rules of the scheduler: a group moves if the order of its policy prefers another cluster, or if at least a tenth more of
+the scarcest resource stays free there; divided groups are divided again. The command lists these groups with the
+reasons and annotates them. The scheduler then moves them within its limits, each without an interruption.
 
 Examples:
   fleetctl rebalance --all --dry-run --context demo
   fleetctl rebalance shop-1a2b3c4d --context demo
   fleetctl rebalance --policy shop --context demo
 
-Where an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
-`fleetctl status` names the cause. This allows these removals:
+If an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
+`fleetctl status` names the cause. This command allows the removals:
   fleetctl rebalance --continue policy/shop:7 --context demo")]
 #[command(group = ArgGroup::new("which").args(["groups", "policy", "all", "cause"]).required(true))]
 pub(crate) struct RebalanceArgs {
@@ -62,11 +62,11 @@ pub(crate) struct RebalanceArgs {
     #[arg(long)]
     all: bool,
 
-    /// Allow the removals of this cause, which the scheduler holds back
+    /// Allow the removals with this cause that the scheduler holds back
     #[arg(long = "continue", value_name = "CAUSE")]
     cause: Option<String>,
 
-    /// Only show what would move, or be removed
+    /// Only list the copies that would move or be removed
     #[arg(long)]
     dry_run: bool,
 

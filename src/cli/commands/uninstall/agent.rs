@@ -37,9 +37,9 @@ use crate::workload_cluster::uninstall::{Drain, Leave};
 const TAKE_BACK: Duration = Duration::from_secs(5);
 
 pub(super) const EXAMPLES: &str = "\
-The agent first deregisters its cluster from the control plane; then the agent is removed.
-Workloads that the control plane placed here are first moved to other clusters (`--drain`), or left running, managed by
-nobody (`--keep-workloads`); without either flag nothing is done while there are such workloads.
+The agent first deregisters its cluster from the control plane; then the command removes the agent.
+If the control plane has placed workloads here, `--drain` first moves them to other clusters, and `--keep-workloads`
+leaves them running without management. Without either flag, the command then changes nothing.
 A namespace and an init Secret that you created are kept.
 
 Examples:
@@ -55,22 +55,22 @@ pub(crate) struct UninstallAgentArgs {
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// Remove the agent although the control plane cannot be told
+    /// Remove the agent even if its cluster cannot be deregistered
     #[arg(long)]
     force: bool,
 
-    /// Have what was placed here moved to other clusters first
+    /// First move the placed workloads to other clusters
     #[arg(long, conflicts_with = "keep_workloads")]
     drain: bool,
 
-    /// Leave what was placed here running without management
+    /// Leave the placed workloads running without management
     #[arg(long)]
     keep_workloads: bool,
 
     #[command(flatten)]
     run: RunArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }

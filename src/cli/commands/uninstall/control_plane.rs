@@ -29,7 +29,7 @@ use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 
 pub(super) const EXAMPLES: &str =
-    "Without --delete-data the data (PersistentVolumeClaims) and its keys are kept, and a later install of
+    "Without --delete-data, the data (PersistentVolumeClaims) and its keys are kept, and a later install of
 the same name resumes the same control plane.
 
 Examples:
@@ -47,18 +47,18 @@ pub(crate) struct UninstallControlPlaneArgs {
     #[arg(long)]
     delete_data: bool,
 
-    /// Do not ask before data is deleted
+    /// Delete data without a prompt
     #[arg(long, short)]
     yes: bool,
 
-    /// Delete data although workload clusters are registered
+    /// Delete data even if workload clusters are registered
     #[arg(long)]
     force: bool,
 
     #[command(flatten)]
     run: RunArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
