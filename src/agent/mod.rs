@@ -264,7 +264,9 @@ impl Agent {
         match withdrawn {
             Ok(()) => {}
             Err(RegisterError::Call(error)) if error.status_code() == Some(401) => {
-                return Err(failed("401: the control plane accepts neither this agent's certificate nor the init token".to_owned()));
+                return Err(failed(
+                    "401: the control plane accepts neither this agent's certificate nor the init token".to_owned(),
+                ));
             }
             Err(RegisterError::Call(error)) => {
                 return Err(failed(format!("{}: {error}", classify_hop(&error).as_str())));

@@ -171,12 +171,10 @@ impl Error {
                 "inspect the journal in the folder `~/.fleet`, and move it away if this machine did not write it".into()
             }
             Self::JournalRefused { namespace, name, .. } => format!(
-                "anyone who may edit Secrets in namespace {namespace} can have written it; inspect it with \
-                 `kubectl -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and remove \
-                 it with \
-                 `kubectl -n {namespace} patch secret {name} --type=json -p \
-                 '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`; then install or uninstall again to repair \
-                 or remove the objects of that run"
+                "anyone who may edit Secrets in namespace {namespace} can have written it; inspect it with `kubectl \
+                 -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and remove it with \
+                 `kubectl -n {namespace} patch secret {name} --type=json -p '[{{\"op\": \"remove\", \"path\": \
+                 \"/data/journal\"}}]'`; then install or uninstall again to repair or remove the objects of that run"
             )
             .into(),
             Self::NotRendered { version, .. } => {

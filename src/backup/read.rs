@@ -202,9 +202,10 @@ impl Reading<'_> {
             match kind {
                 PartKind::Header => header = Some(self.parse_header(&text)?),
                 PartKind::Snapshot if header.as_ref().is_some_and(|header| header.snapshot_bytes != part.bytes) => {
-                    return Err(
-                        self.damaged(format!("it has {} bytes, but the header does not announce a part of that size", part.bytes))
-                    );
+                    return Err(self.damaged(format!(
+                        "it has {} bytes, but the header does not announce a part of that size",
+                        part.bytes
+                    )));
                 }
                 PartKind::Footer => {
                     let footer: Footer = self.parse_json(&text)?;
@@ -295,7 +296,9 @@ impl Reading<'_> {
         let format = any.get("format").and_then(serde_json::Value::as_u64);
         if format.is_some_and(|format| format > u64::from(FORMAT)) {
             let format = format.unwrap_or_default();
-            let why = format!("it has format {format}; this program reads up to format {FORMAT}; use a newer version of fleetctl");
+            let why = format!(
+                "it has format {format}; this program reads up to format {FORMAT}; use a newer version of fleetctl"
+            );
             return Err(self.damaged(why));
         }
         self.parse_json(text)

@@ -28,7 +28,8 @@ pub(super) fn evaluate_issuer_clock(ahead: Option<i64>) -> CheckResult {
         );
     };
     let what = describe_difference(ahead);
-    let remedy = "synchronize both clocks, for example with NTP: certificates that this machine issues would not be valid in the cluster yet";
+    let remedy = "synchronize both clocks, for example with NTP: certificates that this machine issues would not be \
+                  valid in the cluster yet";
     match ahead.abs() {
         0..=CLOCK_NOISE => CheckResult::Passed("agrees with the clock of this machine".to_owned()),
         _ if ahead < -CLOCK_ALLOWANCE + CLOCK_NOISE => CheckResult::new_failure(what, remedy),
@@ -50,8 +51,8 @@ pub(super) fn evaluate_agent_clock(ahead: Option<i64>) -> CheckResult {
     }
     CheckResult::new_warning(
         describe_difference(ahead),
-        "synchronize the clocks of the cluster, of its control plane and of this machine, for example with NTP: certificates \
-         that are not valid yet, or have expired, are refused",
+        "synchronize the clocks of the cluster, of its control plane and of this machine, for example with NTP: \
+         certificates that are not valid yet, or have expired, are refused",
     )
 }
 

@@ -277,7 +277,9 @@ fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
 
 fn check_expired_certificates(facts: &InstalledFacts) -> CheckResult {
     match first_to_end(facts) {
-        None => CheckResult::new_warning("no certificate could be read", "allow `list` on the Secrets of the namespace"),
+        None => {
+            CheckResult::new_warning("no certificate could be read", "allow `list` on the Secrets of the namespace")
+        }
         Some(first) if first.days < 0 => CheckResult::new_failure(
             format!("{} expired on {}", first.file, first.date),
             facts.renewal_remedy("reissues it"),

@@ -285,7 +285,10 @@ async fn write_whole(
     let api = context.copies_api(target);
     let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
     let object: DynamicObject = serde_json::from_value(whole).map_err(|error| {
-        Failure::Problem(Problem::retry_on_change(applied::INVALID, format!("{} is not an object: {error}", target.key)))
+        Failure::Problem(Problem::retry_on_change(
+            applied::INVALID,
+            format!("{} is not an object: {error}", target.key),
+        ))
     })?;
     let written = match found {
         Some(_) => call_with_timeout(api.replace(&target.key.name, &params, &object)).await,
@@ -442,7 +445,10 @@ async fn read_secret_payload(context: &Context, task: &Task) -> Result<Value, Pr
         Ok(Some(secret)) => Ok(secret.data.map_or(Value::Null, |data| json!(data))),
         Ok(None) => Err(Problem::retry_soon(
             applied::PAYLOAD_MISSING,
-            format!("the Secret {}/{} of the control plane, which contains the data, does not exist", context.namespace, task.name),
+            format!(
+                "the Secret {}/{} of the control plane, which contains the data, does not exist",
+                context.namespace, task.name
+            ),
         )),
         Err(error) => Err(Problem::retry_soon(applied::UNREACHABLE, format!("the data cannot be read: {error}"))),
     }

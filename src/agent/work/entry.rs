@@ -271,7 +271,8 @@ impl Entry {
             self.record_correction(&what, now, wall);
             return true;
         }
-        let message = format!("{what} three times within ten minutes; the agent corrects the copy again in half an hour");
+        let message =
+            format!("{what} three times within ten minutes; the agent corrects the copy again in half an hour");
         status::record_problem(&mut self.status, &Problem::retry_on_change(applied::CONTESTED, message), wall);
         self.next = Some(now + PAUSE);
         self.baseline = None;

@@ -144,7 +144,8 @@ pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
                 }
             }
             Err(error) => {
-                tracing::warn!(copy = %orphan.copy.key, %error, "cannot find out whether a copy without a Schedule contains data");
+                tracing::warn!(copy = %orphan.copy.key, %error, "cannot find out whether a copy without a Schedule \
+                                                                 contains data");
             }
         }
     }
@@ -198,7 +199,8 @@ async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> 
             }
             Err(error) if cleared.deleted.is_empty() => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "cannot find out whether deletions are held; the other copies without a Schedule are kept");
+                tracing::warn!(%error, "cannot find out whether deletions are held; the other copies without a \
+                                        Schedule are kept");
                 break;
             }
         }

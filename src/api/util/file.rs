@@ -253,7 +253,11 @@ pub fn open_for_append(path: &Path) -> Result<File, FileError> {
     let opened = file.metadata().map_err(wrap_io_error("inspect", path))?;
     if !opened.is_file() || !is_own(&opened) || opened.nlink() != 1 {
         let expected = "a regular file that you own, without hard links";
-        return Err(FileError::Unexpected { path: path.to_owned(), found: "a file that was replaced meanwhile", expected });
+        return Err(FileError::Unexpected {
+            path: path.to_owned(),
+            found: "a file that was replaced meanwhile",
+            expected,
+        });
     }
     if opened.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(PRIVATE))

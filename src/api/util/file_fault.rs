@@ -49,10 +49,9 @@ impl FileFault {
             K::NotFound => describe_absence(path, usage),
             K::NotADirectory => describe_file_in_path(path),
             K::IsADirectory => ("it is a folder, not a file".to_owned(), None),
-            _ if error.raw_os_error() == Some(libc::ELOOP) => (
-                "its symbolic links form a loop".to_owned(),
-                Some(format!("inspect them: `ls -l {}`", word(path))),
-            ),
+            _ if error.raw_os_error() == Some(libc::ELOOP) => {
+                ("its symbolic links form a loop".to_owned(), Some(format!("inspect them: `ls -l {}`", word(path))))
+            }
             K::ReadOnlyFilesystem => {
                 let mount = find_mount_point(path);
                 let remedy = format!(
@@ -65,7 +64,10 @@ impl FileFault {
             K::QuotaExceeded => {
                 let (user, mount) = (describe_user(own_user()), find_mount_point(path));
                 let cause = format!("the disk quota of {user} is used up on the file system at `{}`", mount.display());
-                (cause, Some("delete some of your files there, or ask for a higher quota; `quota -s` prints it".to_owned()))
+                (
+                    cause,
+                    Some("delete some of your files there, or ask for a higher quota; `quota -s` prints it".to_owned()),
+                )
             }
             K::ResourceBusy | K::CrossesDevices => {
                 let cause = format!("`{}` is a mount point, so no other file can take its place", path.display());
@@ -251,7 +253,8 @@ fn describe_full_disk(path: &Path) -> (String, Option<String>) {
     let has_inodes = rustix::fs::statvfs(&mount).map_or(true, |room| room.f_favail > 0 || room.f_files == 0);
     let (cause, flag) =
         if has_inodes { ("no space left", "-h") } else { ("no space left for another file (inode)", "-i") };
-    let remedy = format!("free some space there and run the command again; `df {flag} {}` prints the free space", word(&mount));
+    let remedy =
+        format!("free some space there and run the command again; `df {flag} {}` prints the free space", word(&mount));
     (format!("{cause} on the file system at `{}`", mount.display()), Some(remedy))
 }
 

@@ -58,8 +58,8 @@ fn a_refusal_names_owner_and_command() {
     let unknown = 4_000_000_000;
     assert_eq!(
         denied(path, place, ROOT, true, unknown, true, Usage::Read),
-        "permission denied: `/home/ann/.fleet` is owned by root (mode 0700), and this program runs as user 4000000000; take \
-         ownership again: `sudo chown -R 4000000000 /home/ann/.fleet`"
+        "permission denied: `/home/ann/.fleet` is owned by root (mode 0700), and this program runs as user \
+         4000000000; take ownership again: `sudo chown -R 4000000000 /home/ann/.fleet`"
     );
     for (text, remedy) in [
         (
@@ -93,7 +93,11 @@ fn a_file_system_is_named_by_its_mount_point() {
         (K::ReadOnlyFilesystem, "the file system at `/proc` is read-only", "`sudo mount -o remount,rw /proc`"),
         (K::StorageFull, "no space left", "`df -"),
         (K::QuotaExceeded, "the disk quota of ", "`quota -s`"),
-        (K::StaleNetworkFileHandle, "the server of the network file system no longer has this file", "`sudo umount /proc && "),
+        (
+            K::StaleNetworkFileHandle,
+            "the server of the network file system no longer has this file",
+            "`sudo umount /proc && ",
+        ),
         (K::ResourceBusy, "`/proc/self/nothing/there` is a mount point", "mount its folder /proc/self/nothing instead"),
     ] {
         let fault = fault(kind);

@@ -139,7 +139,9 @@ impl Survey {
             return why.to_owned();
         }
         let kinds = first_of(&self.unanswered, NAMED, ", ");
-        format!("{why}; the garbage collector can stop while a kind does not answer; these kinds do not answer: {kinds}")
+        format!(
+            "{why}; the garbage collector can stop while a kind does not answer; these kinds do not answer: {kinds}"
+        )
     }
 
     /// What keeps the namespace, beside what the namespace itself says.

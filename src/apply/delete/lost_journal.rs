@@ -43,7 +43,9 @@ impl Engine {
             return Err(useless(values_lost(&step.object)).into());
         }
         match self.ready_since(server, &journal, state).await? {
-            Some(object) => Err(useless(format!("that run was meant to create {object}, which has become ready since")).into()),
+            Some(object) => {
+                Err(useless(format!("that run was meant to create {object}, which has become ready since")).into())
+            }
             None => Ok(Some(journal)),
         }
     }

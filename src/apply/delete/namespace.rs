@@ -89,7 +89,10 @@ impl Engine {
         let (objects, refused) = discovery::list_metadata(server, &kinds, &selection, self.options.parallel).await;
         let unseen: Vec<String> = silent.into_iter().chain(refused).collect();
         if !unseen.is_empty() {
-            return Ok(Some(format!("its other contents are unknown: the API server did not list {}", unseen.join(", "))));
+            return Ok(Some(format!(
+                "its other contents are unknown: the API server did not list {}",
+                unseen.join(", ")
+            )));
         }
         let strangers: Vec<String> = objects
             .iter()

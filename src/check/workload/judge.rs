@@ -199,7 +199,8 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
         ),
         InitFacts::Elsewhere(server) => CheckResult::new_failure(
             format!(
-                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the server of the named control plane"
+                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the server \
+                 of the named control plane"
             ),
             Remedy::new("if that address is wrong or outdated, delete the Secret first: `")
                 .and(delete_command(facts))
@@ -272,7 +273,8 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
                 "this cluster already has an agent whose control plane is not known: `{}` in namespace {}",
                 other.name, other.namespace
             ),
-            "a cluster can be registered only once with each control plane; continue if that agent belongs to another control plane",
+            "a cluster can be registered only once with each control plane; continue if that agent belongs to another \
+             control plane",
         ),
         (None, None) if others().next().is_some() => {
             CheckResult::Passed("agents of other control planes are in other namespaces".to_owned())

@@ -197,7 +197,8 @@ fn confirm_cluster_deletion(
         return Ok(());
     }
     ui.write_stderr(&format!(
-        "The control plane deletes the registration of {name}. The workloads that it placed there keep running, but it no longer manages them.\n{}",
+        "The control plane deletes the registration of {name}. The workloads that it placed there keep running, but \
+         it no longer manages them.\n{}",
         visible_lines(left)
     ));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", name.as_str())

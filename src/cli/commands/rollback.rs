@@ -104,7 +104,8 @@ fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Va
             return Err(unconfirmed_values_error(&format!("control plane {}", args.name), &refused)
                 .hint(
                     Remedy::new(
-                        "undo the run on the machine that installed with these values, or continue from the present state: ",
+                        "undo the run on the machine that installed with these values, or continue from the present \
+                         state: ",
                     )
                     .command(Command::at_run_place(Action::Install(name)))
                     .text(format!(", {VALUES}")),

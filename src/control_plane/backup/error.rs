@@ -37,7 +37,10 @@ pub enum BackupError {
     #[error(transparent)]
     Write(#[from] WriteError),
     /// The stream broke, and what was written cannot be taken back.
-    #[error("the stream of the snapshot broke off, and the output that was already written to standard output cannot be withdrawn")]
+    #[error(
+        "the stream of the snapshot broke off, and the output that was already written to standard output cannot be \
+         withdrawn"
+    )]
     NotRepeatable,
 }
 

@@ -54,9 +54,11 @@ pub(super) fn free_amount(reason: &Reason) -> i64 {
 /// Returns the numbers of a reason: `96Gi requested, 64Gi free`.
 pub(super) fn format_reason_numbers(reason: &Reason) -> Option<String> {
     match reason {
-        Reason::Insufficient { resource, asked, free } => {
-            Some(format!("{} requested, {} free", format_amount(resource, *asked), format_amount(resource, (*free).max(0))))
-        }
+        Reason::Insufficient { resource, asked, free } => Some(format!(
+            "{} requested, {} free",
+            format_amount(resource, *asked),
+            format_amount(resource, (*free).max(0))
+        )),
         Reason::Fragmented(one) => Some(format!(
             "{} free, at most {} on one node, {} per pod",
             amount_of(&one.resource, one.free),

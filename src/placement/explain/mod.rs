@@ -145,9 +145,9 @@ pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decisi
             format!("{} members; at most {} are placed together", group.len(), super::decide::LARGEST_GROUP)
         }
         (Outcome::HasVolumes, _) => {
-            "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. \
-             Next: register the cluster again under the same name; or start elsewhere with empty volumes, with the \
-             annotation fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
+            "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. Next: register \
+             the cluster again under the same name; or start elsewhere with empty volumes, with the annotation \
+             fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {

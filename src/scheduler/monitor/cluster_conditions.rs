@@ -98,7 +98,12 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
     match evidence.left_out {
         Some(what) => set(conditions::INVENTORY_TRUNCATED, true, "TooMuchReported", what),
         None if was_truncated => {
-            set(conditions::INVENTORY_TRUNCATED, false, "AllRead", "the scheduler reads everything that the agent reports");
+            set(
+                conditions::INVENTORY_TRUNCATED,
+                false,
+                "AllRead",
+                "the scheduler reads everything that the agent reports",
+            );
         }
         None => {}
     }

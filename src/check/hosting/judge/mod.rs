@@ -236,7 +236,10 @@ fn check_object_names(facts: &HostingFacts) -> CheckResult {
     }
     let shown = facts.collisions.iter().map(|taken| format!("{} ({})", taken.object, taken.owner));
     CheckResult::new_failure(
-        format!("these objects already exist and do not belong to this installation: {}", shown.collect::<Vec<_>>().join(", ")),
+        format!(
+            "these objects already exist and do not belong to this installation: {}",
+            shown.collect::<Vec<_>>().join(", ")
+        ),
         if facts.collisions.iter().any(|taken| taken.installed) {
             Remedy::new("choose another name, or another namespace with ")
                 .flag(Flag::Namespace(None))

@@ -66,10 +66,13 @@ fn archive_path(to: &Path, name: &ControlPlaneName, has_keys: bool, now: Timesta
 /// The error of a target that is refused.
 fn refused_target_error(error: &FileError) -> CliError {
     match error {
-        FileError::Unexpected { path, .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string()).hint(format!(
-            "write the backup to a new file in your own folder, such as one that you create with `mkdir -m 700 backups`, not to {}",
-            quote_word(&path.to_string_lossy())
-        )),
+        FileError::Unexpected { path, .. } => {
+            CliError::new(Exit::Refused, "FolderNotSafe", error.to_string()).hint(format!(
+                "write the backup to a new file in your own folder, such as one that you create with `mkdir -m 700 \
+             backups`, not to {}",
+                quote_word(&path.to_string_lossy())
+            ))
+        }
         FileError::Io { .. } => add_file_remedy(local_file_error(error), error),
     }
 }

@@ -113,7 +113,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let renewer = Renewer::of_keys(&before);
     if renewer != Renewer::Machine && (!args.only.is_empty() || args.new_admin_key) {
         return Err(CliError::wrong_usage(
-            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; this control plane gets its keys in another way",
+            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; this control plane gets its keys in \
+             another way",
         ));
     }
     let display = Arc::new(Display::new(ui));

@@ -136,7 +136,8 @@ mod tests {
                     {"name": "east", "state": "Target", "objects": 3, "applied": 3, "available": 3},
                     {"name": "west", "state": "Target", "objects": 3, "applied": 2, "available": 1, "stale": true,
                         "message": "Deployment shop/web: Refused: no"},
-                    {"name": "small", "state": "Rejected", "reason": "Insufficient cpu", "detail": "6 requested, 4 free"}]},
+                    {"name": "small", "state": "Rejected", "reason": "Insufficient cpu",
+                     "detail": "6 requested, 4 free"}]},
         }))
         .unwrap();
         insta::assert_snapshot!(format_wide_groups(&[group]));

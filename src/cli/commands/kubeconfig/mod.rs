@@ -115,7 +115,8 @@ fn kubeconfig_error(error: &KubeconfigError) -> CliError {
         ),
         KubeconfigError::Changed { source: PkiError::Empty { .. } | PkiError::Cut { .. }, .. } => {
             shown("KubeconfigChanged").hint(
-                "remove this file, then run the same command with the `--context` of the hosting cluster: it restores the kubeconfig",
+                "remove this file, then run the same command with the `--context` of the hosting cluster: it restores \
+                 the kubeconfig",
             )
         }
         KubeconfigError::Changed { .. } => shown("KubeconfigChanged").hint(

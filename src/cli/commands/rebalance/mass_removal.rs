@@ -67,7 +67,10 @@ fn nothing_held(cause: &str, record: &RemovalRecord, global: &Global) -> CliErro
     let error =
         CliError::new(Exit::Failed, "NoSuchObject", format!("no removals are held back for {}", visible_cell(cause)));
     match &held[..] {
-        [] => error.hint(format!("no removals are held back; `fleetctl status{}` reports them when there are any", global.tail_flags())),
+        [] => error.hint(format!(
+            "no removals are held back; `fleetctl status{}` reports them when there are any",
+            global.tail_flags()
+        )),
         held => error.hint(format!("these are: {}", held.join(", "))),
     }
 }
@@ -104,7 +107,8 @@ mod tests {
             copies: BTreeMap::from([("east".to_owned(), 12), ("west".to_owned(), 3)]),
             first: vec!["Deployment shop/web on east".to_owned()],
         };
-        let text = "policy/shop:7 would remove 15 copies. The scheduler has held these removals back since 1970-01-01T00:00:00Z:\n\n\
+        let text = "policy/shop:7 would remove 15 copies. The scheduler has held these removals back since \
+                    1970-01-01T00:00:00Z:\n\n\
             CLUSTER   COPIES\neast      12\nwest      3\n\nDeployment shop/web on east\n14 more\n\n";
         assert_eq!(format_held("policy/shop:7", &frozen), text);
     }

@@ -240,7 +240,11 @@ fn explain_move(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     let percent = |left: Option<crate::placement::fraction::Fraction>| {
         left.map_or(0, crate::placement::fraction::Fraction::as_percent)
     };
-    format!("{} % of {resource} stays free there, here only {} % of the scarcest resource", percent(gain.there), percent(gain.here))
+    format!(
+        "{} % of {resource} stays free there, here only {} % of the scarcest resource",
+        percent(gain.there),
+        percent(gain.here)
+    )
 }
 
 fn format_moving_groups(moving: &[MovingGroup]) -> String {

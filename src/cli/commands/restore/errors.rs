@@ -48,7 +48,11 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
                     "or remove it first, with its data: `fleetctl uninstall control-plane {name} --delete-data{tail}`"
                 ),
             ];
-            (Exit::Refused, "`--new` needs a hosting cluster that contains nothing of this control plane; nothing was written", hints)
+            (
+                Exit::Refused,
+                "`--new` needs a hosting cluster that contains nothing of this control plane; nothing was written",
+                hints,
+            )
         }
         RestoreError::OlderApiServer { .. } => {
             let hint = "upgrade the control plane first: an older API server does not read what a newer one has stored";

@@ -186,9 +186,12 @@ pub(super) async fn report_restored(
     lines.extend_from_slice(further);
     let tail = site.global.tail_flags();
     lines.push(format!(
-        "Agents keep copies without a Schedule until you run `fleetctl restore {name} --release{tail}`, which first prints their number."
+        "Agents keep copies without a Schedule until you run `fleetctl restore {name} --release{tail}`, which first \
+         prints their number."
     ));
-    lines.push(format!("The former etcd data is kept on the volumes until you run `fleetctl restore {name} --commit{tail}`."));
+    lines.push(format!(
+        "The former etcd data is kept on the volumes until you run `fleetctl restore {name} --commit{tail}`."
+    ));
     site.ui.write_last_result(&(lines.join("\n") + "\n"), exit)
 }
 

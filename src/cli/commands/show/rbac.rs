@@ -19,7 +19,8 @@ use crate::{control_plane, workload_cluster};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "The rights match the requests that the commands make with these values. Without `list` on everything in the namespace,\n\
+    after_help = "The rights match the requests that the commands make with these values. Without `list` on \
+                  everything in the namespace,\n\
 an uninstall keeps the namespace.\n\n\
 Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
 kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \

@@ -176,7 +176,11 @@ fn check_cluster_name(state: &FleetState, name: &str) -> Result<(), CliError> {
         return Ok(());
     }
     let headline = format!("no cluster `{}` is in the fleet", visible_cell(name));
-    let list = if names.is_empty() { "the fleet has no clusters".to_owned() } else { format!("its clusters are: {}", names.join(", ")) };
+    let list = if names.is_empty() {
+        "the fleet has no clusters".to_owned()
+    } else {
+        format!("its clusters are: {}", names.join(", "))
+    };
     Err(CliError::usage("NoSuchCluster", headline).did_you_mean(name, &names).hint(visible_cell(&list).into_owned()))
 }
 

@@ -121,7 +121,8 @@ impl KeysArgs {
             let mut note = format!("keys found in {folder}");
             if !again.is_empty() {
                 note += &format!(
-                    "; new since the last output: {0}. These Secrets are immutable: run `kubectl -n {1} delete secret {2}` before you apply the output",
+                    "; new since the last output: {0}. These Secrets are immutable: run `kubectl -n {1} delete secret \
+                     {2}` before you apply the output",
                     again.join(", "),
                     plan.package.namespace,
                     again.join(" ")

@@ -238,7 +238,8 @@ fn format_control_plane_removal(
         let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail_flags();
         let _ = writeln!(
             text,
-            "\nAn install of {name} resumes with this data. To delete it permanently:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"
+            "\nAn install of {name} resumes with this data. To delete it permanently:\n  fleetctl uninstall \
+             control-plane {name}{tail} --delete-data"
         );
     }
     text

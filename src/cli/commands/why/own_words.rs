@@ -48,7 +48,8 @@ fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Repo
             .collect(),
         notes: vec![
             "you may not read the copies of other namespaces, so the output shows only the labels and events \
-             of the object; the ClusterRoles view and fleet:reader, both bound for the whole control plane, give that right"
+             of the object; the ClusterRoles view and fleet:reader, both bound for the whole control plane, give that \
+             right"
                 .to_owned(),
         ],
         ..Report::default()

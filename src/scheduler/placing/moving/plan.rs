@@ -325,7 +325,8 @@ impl<'a> Work<'a> {
                 let retry = next.retry.map(|retry| (retry.attempt, time_text(retry.not_before)));
                 let (attempt, again) = retry.unwrap_or_default();
                 format!(
-                    "Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, and the next attempt is not before {again}"
+                    "Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, and the next attempt \
+                     is not before {again}"
                 )
             }
         };
