@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::labels::{AGENT_LEASE, ANNOTATION_CERTIFICATE_END, cluster_namespace};
-use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
+use crate::api::lost_cluster_timeout::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::util::text::visible_cell;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;

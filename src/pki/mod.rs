@@ -7,6 +7,7 @@
 
 mod authority;
 mod certificate;
+mod certificate_lifetime;
 mod encryption;
 mod ensure;
 mod error;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use authority::{AUTHORITY_FILES, Authorities, AuthorityKind};
 pub use certificate::{CertificateFacts, facts_of, is_same_authority};
+pub use certificate_lifetime::{Lifetimes, RENEW_DAYS};
 pub use ensure::{Choice, Completed, Subject, ensure_chosen, ensure_key_set};
 pub use error::PkiError;
 pub use files::{Files, SecretText};
@@ -34,6 +36,6 @@ pub use folder::{FolderError, read_file, read_folder, write_file, write_folder};
 pub use kept::{KeptError, ensure_kept};
 pub use kubeconfig::{Kubeconfig, KubeconfigUser, find_merged_certificate};
 pub use kubeconfig_edit::{EditError, Edited, merge_kubeconfig, remove_from_kubeconfig};
-pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, RENEW_DAYS, Renewal, Usage, issue_leaf, still_good};
+pub use leaf::{Leaf, LeafSpec, LeafStore, Renewal, Usage, issue_leaf, still_good};
 pub use placeholder::{PLACEHOLDER, placeholder_files};
 pub use san::{Endpoint, San};

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::api::crd::cluster::{conditions, reasons};
 use crate::api::crd::condition;
 use crate::api::crd::condition::find_condition;
-use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
+use crate::api::lost_cluster_timeout::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::util::text::visible_line;
 use crate::api::{Cluster, Condition};
 use crate::scheduler::agent_clock::Reading;

@@ -39,7 +39,7 @@ mod group_events;
 mod group_followers;
 mod group_plan;
 mod group_status;
-mod lost_clusters;
+mod lost_copy_status;
 mod mass_removal;
 mod move_blocked;
 mod moving;
