@@ -62,7 +62,8 @@ impl FileError {
                 Some(format!("take ownership: `sudo chown {user} {}`", quote_word(&path)).into())
             }
             Self::Unexpected { path, .. } => Some(
-                format!("see what it is, and move it away: `ls -ld {}`", quote_word(&path.to_string_lossy())).into(),
+                format!("find out what it is, and move it away: `ls -ld {}`", quote_word(&path.to_string_lossy()))
+                    .into(),
             ),
             Self::Io { source, .. } => FileFault::in_error(source).and_then(FileFault::remedy).map(Remedy::new),
         }

@@ -244,7 +244,7 @@ fn describe_file_in_path(path: &Path) -> (String, Option<String>) {
         return ("a part of the path is not a folder".to_owned(), None);
     };
     let remedy = format!("move it away: `mv {0} {0}.old`", word(file));
-    (format!("`{}` is a file where a folder is needed", file.display()), Some(remedy))
+    (format!("`{}` is a file, but a folder is needed", file.display()), Some(remedy))
 }
 
 /// The cause and the remedy where a file system has no room.

@@ -36,7 +36,7 @@ fn each_fault_of_a_path_has_its_own_words() {
             "inspect it: `ls -l DIR/to-folder`",
         ),
         ("circle", "its symbolic links form a loop", "inspect them: `ls -l DIR/circle`"),
-        ("file/below", "`DIR/file` is a file where a folder is needed", "move it away: `mv DIR/file DIR/file.old`"),
+        ("file/below", "`DIR/file` is a file, but a folder is needed", "move it away: `mv DIR/file DIR/file.old`"),
         ("sub", "it is a folder, not a file", ""),
     ] {
         assert_eq!(read(folder.path(), name), (cause.to_owned(), remedy.to_owned()), "{name}");

@@ -175,7 +175,7 @@ pub(crate) fn too_large(size: usize) -> CliError {
     let kib = |bytes: usize| bytes.div_ceil(1024);
     CliError::usage(
         "ValuesTooLarge",
-        format!("the values take {} KiB; a record can store {} KiB", kib(size), kib(LARGEST_VALUES)),
+        format!("the values have {} KiB, but a record can store only {} KiB", kib(size), kib(LARGEST_VALUES)),
     )
     .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
 }

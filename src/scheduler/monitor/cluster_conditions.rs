@@ -87,9 +87,9 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
         set(conditions::READY, holds, reason, &message);
     }
     if evidence.has_work {
-        set(conditions::IDLE, false, "HasWorkloads", "workloads are placed here");
+        set(conditions::IDLE, false, "HasWorkloads", "workloads are placed in this cluster");
     } else {
-        set(conditions::IDLE, true, "NoWorkloads", "nothing is placed here");
+        set(conditions::IDLE, true, "NoWorkloads", "nothing is placed in this cluster");
     }
     set(conditions::STANDBY, false, "Awake", "the cluster is not in standby");
     if let Some((off, reason, message)) = clock {

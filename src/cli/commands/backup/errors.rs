@@ -51,9 +51,7 @@ pub(in crate::cli) fn backup_error(error: &BackupError) -> CliError {
             "wait until `fleetctl etcd status` shows no member far behind, or name a member with `--from`",
         ),
         BackupError::Etcd(error) => (Exit::Failed, error.remedy()),
-        BackupError::Write(WriteError::Output(_)) => {
-            (Exit::Failed, "choose a target with enough space, where you can write")
-        }
+        BackupError::Write(WriteError::Output(_)) => (Exit::Failed, "choose a writable target with enough space"),
         BackupError::Write(_) => (Exit::Failed, "run the same command again; nothing of this backup is kept"),
         BackupError::NotRepeatable => {
             (Exit::Failed, "run the same command again, or write to a file: a backup to a file restarts by itself")

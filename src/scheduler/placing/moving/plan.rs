@@ -320,7 +320,9 @@ impl<'a> Work<'a> {
                 format!("Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} serve")
             }
             MoveEvent::Moved | MoveEvent::Restarted => format!("Moved from {from} to {to} ({cause})"),
-            MoveEvent::MoveWithdrawn => format!("No longer moves from {from} to {to}: the cause ({cause}) is gone"),
+            MoveEvent::MoveWithdrawn => {
+                format!("No longer moves from {from} to {to}: the cause ({cause}) no longer exists")
+            }
             MoveEvent::MoveFailed => {
                 let retry = next.retry.map(|retry| (retry.attempt, time_text(retry.not_before)));
                 let (attempt, again) = retry.unwrap_or_default();
