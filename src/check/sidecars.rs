@@ -118,7 +118,7 @@ impl SidecarFacts {
         }
         CheckResult::new_warning(
             format!(
-                "pods in namespace {namespace} get a sidecar container, by {}; pods that must end, such as those of \
+                "pods in namespace {namespace} get a sidecar container from {}; pods that must end, such as those of \
                  Jobs and of the probe, then keep running",
                 first_of(&reasons, NAMED, ", ")
             ),

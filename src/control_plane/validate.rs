@@ -138,7 +138,7 @@ impl Check<'_> {
         for (index, argument) in etcd.extra_args.iter().enumerate() {
             let name = argument.0.trim_start_matches('-').split('=').next().unwrap_or_default();
             if ETCD_MEMBER_FLAGS.contains(&name) {
-                let message = format!("`etcd.extraArgs` sets `--{name}`, which ConfigMap `etcd-members` sets");
+                let message = format!("`etcd.extraArgs` sets `--{name}`, which ConfigMap `etcd-members` already sets");
                 let help = "leave it out: the members follow from `etcd.replicas`";
                 let diagnostic = Diagnostic::error("set-by-chart", message).help(help);
                 self.add_diagnostic(&["etcd", "extraArgs", &index.to_string()], diagnostic);

@@ -246,7 +246,7 @@ mod tests {
             json!({"metadata": {"name": "etcd-0", "ownerReferences": [{"kind": "StatefulSet", "name": "etcd"}]}});
         let mut survey = Survey::default();
         let why = hold_of(&pod, &live, &mut survey).await;
-        assert!(why.contains("garbage collection") && why.contains("Widget.bug.example"), "{why}");
+        assert!(why.contains("garbage collector") && why.contains("Widget.bug.example"), "{why}");
         assert!(why.contains("conversion webhook"), "{why}");
         assert_eq!(survey.finalized, None, "nobody waits for the namespace");
         // A namespace that is waited for as well needs what was left out.

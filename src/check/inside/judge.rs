@@ -164,8 +164,8 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         (None, _) => CheckResult::new_failure(
             format!("{total}, not held: {named}{unknown}{data}"),
             "agents delete these copies ten minutes after they have seen them, except those with data; to keep a copy, \
-             apply its source again so that it is placed there; in the workload cluster, delete the data that nobody \
-             needs",
+             apply its source again so that it is placed in that cluster; delete unneeded data in the workload \
+             cluster",
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),

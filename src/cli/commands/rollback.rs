@@ -205,7 +205,7 @@ fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
         return goes_on(engine_error("the rollback stopped", error));
     }
     let mut refused = engine_error(
-        "nothing is undone: the journal in the cluster is lost, and its copy on this machine cannot be used",
+        "nothing is undone: the journal in the cluster is lost, and the local journal file cannot be used",
         error,
     );
     refused.exit = Exit::Refused;
@@ -273,7 +273,7 @@ pub(crate) fn report_rollback(
         Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
-            format!("the interrupted run, begun {}, was an uninstall; what it deleted cannot be restored", visible_cell(&started)),
+            format!("the interrupted run, begun {}, was an uninstall; the deleted objects cannot be restored", visible_cell(&started)),
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
@@ -326,7 +326,7 @@ pub(crate) fn report_rollback(
             }
             let remove = Remedy::new("or continue the interrupted install, or remove the installation: ")
                 .command(control_plane_command(name, Action::Uninstall));
-            Err(error.hint("run the same command again; it undoes only what is left").hint(remove))
+            Err(error.hint("run the same command again; it undoes only the remaining changes").hint(remove))
         }
     }
 }

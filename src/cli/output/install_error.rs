@@ -258,7 +258,7 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
     };
     match outcome {
         FailureOutcome::NothingWritten => shown.hint("nothing was written to the cluster"),
-        FailureOutcome::Left => shown.hint(go_on("what was created so far is kept")),
+        FailureOutcome::Left => shown.hint(go_on("the objects that were created so far are kept")),
         FailureOutcome::Recorded => shown.hint(go_on("the whole install is already recorded and is kept")),
         FailureOutcome::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));

@@ -38,7 +38,7 @@ const FLAGS: [(&str, &str); 46] = [
     ("--wait-for-jobs", "an install always waits; '--timeout' sets how long"),
     (
         "--reset-then-reuse-values",
-        "'--reuse-values' puts the values of the last install over the chart's present defaults",
+        "'--reuse-values' lays the values of the last install over the chart's current defaults",
     ),
     ("--post-renderer", "'--patch FILE' changes rendered objects, checked before anything is written"),
     ("--take-ownership", "'--adopt' adopts existing objects"),

@@ -266,7 +266,7 @@ fn list_unplaced(run: &Run<'_>, new: &Copies, asked: &Asked) -> Vec<Unplaced> {
 fn explain_wait(waits: Option<Wait>) -> &'static str {
     match waits {
         Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
-        Some(Wait::User) => "it is placed with the objects that use it, and these have no place yet",
+        Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
         Some(Wait::Mount) => "it waits until a workload mounts it",
         None => "it is placed with the objects that use it, and no placed object uses it",
     }

@@ -271,7 +271,7 @@ impl Monitor {
                 continue;
             }
             if let Err(error) = self.remove_if_never_reported(&cluster).await {
-                tracing::warn!(cluster = cluster.name_any(), %error, "removing a cluster that never reported failed");
+                tracing::warn!(cluster = cluster.name_any(), %error, "cannot remove a cluster that never reported");
             }
         }
     }

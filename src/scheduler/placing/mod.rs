@@ -283,7 +283,7 @@ impl Placing {
         #[allow(clippy::cast_precision_loss)] // A count of requests.
         self.metrics.set_gauge(
             "fleet_placement_queue_length",
-            "Groups, objects and statuses that are waiting to be planned.",
+            "Groups, objects and statuses that wait to be planned.",
             &[],
             self.store.queue.len() as f64,
         );

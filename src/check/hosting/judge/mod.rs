@@ -333,7 +333,7 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
         (Some(port), Some(holder)) => {
             return CheckResult::new_failure(
                 format!(
-                    "Service {holder} uses node port {port}, the one in the kubeconfigs of {} and of its agents",
+                    "Service {holder} uses node port {port}, which is in the kubeconfigs of {} and of its agents",
                     facts.wanted.name
                 ),
                 Remedy::new("give that Service another port, or choose another one here with ")

@@ -262,7 +262,7 @@ fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_hol
     assert_eq!(id, "node-port");
     assert!(
         what.contains("31234")
-            && what.contains("the one in the kubeconfigs of demo and of its agents")
+            && what.contains("which is in the kubeconfigs of demo and of its agents")
             && what.contains("web/front"),
         "{what}"
     );

@@ -47,7 +47,8 @@ impl SealArgs {
             return Ok(Seal::Passphrase(read_closed_passphrase(path)?));
         }
         if self.recipients.len() > MOST_RECIPIENTS {
-            let headline = format!("{} recipients are given; a backup takes {MOST_RECIPIENTS}", self.recipients.len());
+            let headline =
+                format!("{} recipients are given; a backup takes at most {MOST_RECIPIENTS}", self.recipients.len());
             return Err(CliError::usage("BadRecipient", headline));
         }
         let recipients: Vec<Recipient> =

@@ -148,7 +148,7 @@ impl Way {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
                 not_applied_by_others(client, &owner).await?;
                 Err(missing(format!(
-                    "{what} was uninstalled; namespace {namespace} contains only what the uninstall kept"
+                    "{what} was uninstalled; namespace {namespace} contains only objects that the uninstall kept"
                 )))
             }
             None => {

@@ -94,7 +94,7 @@ impl Followers {
         if !report.placed {
             let waits = match follower.and_then(|follower| follower.waits) {
                 Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
-                Some(Wait::User) => "it is placed with the objects that use it, and these have no place yet",
+                Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
                 Some(Wait::Mount) => "it waits until a workload mounts it",
                 None => "it is placed with the objects that use it, and no placed object uses it",
             };
