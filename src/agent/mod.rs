@@ -1,7 +1,7 @@
 //! `fleet-agent`: registers a workload cluster with a control plane, and keeps it registered.
 //!
-//! Every connection starts here. The agent registers with an init token, gets its own certificate, renews a
-//! Lease, reports its inventory, applies what is placed here, and deregisters when it is uninstalled.
+//! The agent opens all connections. The agent registers with an init token, gets its own certificate, renews a
+//! Lease, reports its inventory, applies copies, and deregisters when it is uninstalled.
 //!
 //! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`
 //! on `/readyz` and `/version` and on the ConfigMap `kube-system/cluster-autoscaler-status`; in its own namespace

@@ -1,4 +1,4 @@
-//! The command line: one file a command; only here is anything printed or asked.
+//! The command line: one file per command. Only this room prints and asks.
 
 mod args;
 mod commands;

@@ -1,8 +1,8 @@
-//! Keys, certificates and kubeconfigs: made once, kept, and re-issued only where they are no longer good.
+//! Keys, certificates and kubeconfigs: created once, kept, and issued again only if they are no longer valid.
 //!
-//! What is kept for the life of a control plane is in [`Authorities`]; what those certify is listed in
-//! [`Leaf`]; [`ensure_key_set`] completes a set that was found, and is what an install calls; [`ensure_kept`] does so for the set
-//! in a folder. All of it travels as [`Files`]: a flat map from file name to text, which the Secrets of a chart and the
+//! [`Authorities`] contains the keys that a control plane keeps for its lifetime; [`Leaf`] lists the
+//! certificates that they issue. An install calls [`ensure_key_set`] to complete an existing set; [`ensure_kept`] does so for the
+//! set in a folder. A set is passed as [`Files`]: a flat map from file name to text, which the Secrets of a chart and the
 //! folder in `~/.fleet` both hold. Time enters as an argument; nothing here reads a clock.
 
 mod authority;
