@@ -80,7 +80,7 @@ pub enum Error {
     },
 }
 
-/// An object that is there and is not ours.
+/// An object that exists and is not ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreign {
     /// The object.

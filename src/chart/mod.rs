@@ -49,11 +49,11 @@
 //!
 //! # A template
 //!
-//! YAML with minijinja's `{{ }}`, `{% %}` and `{# #}`. It sees `values`, `release`, `facts`, `pki` and, in `templates/`,
-//! `bootstrap`. Values are never printed into text, so nothing has to be quoted or indented:
+//! YAML with minijinja's `{{ }}`, `{% %}` and `{# #}`. It sees `values`, `release`, `facts`, `pki` and, in
+//! `templates/`, `bootstrap`. Values are never printed into text, so no quotes or indentation are needed:
 //!
 //! - `key: {{ e }}` takes the value with its type, be it a list, a mapping or null; `<<: {{ e }}` merges a mapping.
-//! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` has to be text, a number or a boolean.
+//! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` must be text, a number or a boolean.
 //! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion`, `kind`, a whole object and the keys at
 //!   its top may not.
 //! - Filters on values: `b64encode digest json default join length string lower upper trim replace split first last sort

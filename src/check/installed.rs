@@ -38,7 +38,7 @@ pub struct InstalledFacts {
     pub copied: bool,
     /// Components that run another image than that of the version, one clause each.
     pub images: Vec<String>,
-    /// Holder of a run under way.
+    /// Holder of a run in progress.
     pub at_work: Option<String>,
     /// Command and start of a run that was interrupted.
     pub interrupted: Option<(String, String)>,
@@ -46,7 +46,7 @@ pub struct InstalledFacts {
     pub former_stores: Option<FormerStores>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
-    /// Party that issues the certificates anew.
+    /// Party that issues the certificates again.
     pub renewed_by: RenewedBy,
     /// How the automatic renewal goes.
     pub renewal: RenewalRuns,
@@ -98,7 +98,7 @@ pub enum InstalledBy {
     Unread(String),
 }
 
-/// Party that issues the certificates of a control plane anew.
+/// Party that issues the certificates of a control plane again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RenewedBy {
     /// An install or an upgrade; `template`, where others apply what it prints.
@@ -116,7 +116,7 @@ impl InstalledFacts {
         Command::at_run_place(action(Subject::ControlPlane(self.name.clone())))
     }
 
-    /// Returns the remedy by which certificates are issued anew; `verb` says what an upgrade does with them.
+    /// Returns the remedy by which certificates are issued again; `verb` says what an upgrade does with them.
     fn renewal_remedy(&self, verb: &str) -> Remedy {
         match self.renewed_by {
             RenewedBy::Install if matches!(self.installed_by, InstalledBy::Others(_)) => Remedy::default()

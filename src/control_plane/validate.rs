@@ -192,7 +192,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that a Secret that is there beforehand is named, and that values say the address of the API server, which
+    /// Checks that a Secret that exists beforehand is named, and that values say the address of the API server, which
     /// its certificates name.
     fn check_key_source(&mut self, values: &ControlPlaneValues) {
         let is_existing = values.pki.source == PkiSource::Existing;

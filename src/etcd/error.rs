@@ -61,7 +61,7 @@ impl EtcdError {
         }
     }
 
-    /// Returns whether the same call may succeed when it is made again.
+    /// Returns whether the same call may succeed when it is repeated.
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::SnapshotDamaged { .. })
     }

@@ -193,7 +193,7 @@ impl ValuesForgotten {
     /// would be reset.
     ///
     /// # Errors
-    /// An API that does not answer or refuses, where a secret value has to be read.
+    /// An API that does not answer or refuses, where a secret value must be read.
     pub async fn find_forgotten_values(
         package: &Package,
         state: &State,

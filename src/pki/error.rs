@@ -119,7 +119,7 @@ impl PkiError {
         }
     }
 
-    /// Returns whether the text of an entry is damaged, so that it proves nothing about whose it is.
+    /// Returns whether the text of an entry is damaged, so that it proves nothing about its owner.
     pub const fn is_of_damaged_text(&self) -> bool {
         matches!(self, Self::Empty { .. } | Self::Cut { .. } | Self::Unreadable { .. })
     }

@@ -290,8 +290,8 @@ fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<Offse
     OffsetDateTime::from_unix_timestamp(end.as_second()).map_err(|_| PkiError::Time { now: end })
 }
 
-/// Returns whether a leaf can go on being used: issuer, subject, use, addresses and key are as wanted and enough time
-/// is left. The error is the reason to reissue it.
+/// Returns whether a leaf can continue being used: issuer, subject, use, addresses and key are as wanted and enough
+/// time is left. The error is the reason to reissue it.
 pub fn still_good(
     authorities: &Authorities,
     spec: &LeafSpec,

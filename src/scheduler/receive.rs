@@ -38,7 +38,7 @@ pub struct ReceiveArgs {
     #[arg(long)]
     pub max_bytes: u64,
 
-    /// Seconds within which the file has to be there
+    /// Seconds within which the file must be there
     #[arg(long, default_value_t = 1800)]
     pub within_seconds: u64,
 

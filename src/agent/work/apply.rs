@@ -73,7 +73,7 @@ impl Context {
     }
 }
 
-/// A copy that has to be applied.
+/// A copy that must be applied.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The Schedule.

@@ -180,7 +180,7 @@ pub struct DataWithoutSchedule {
     pub first: Vec<String>,
 }
 
-/// Most copies that hold data which a Cluster names.
+/// Most copies that contain data which a Cluster names.
 pub const MOST_DATA_NAMED: usize = 20;
 
 /// Longest of these names, in characters: a kind, a namespace and a name.

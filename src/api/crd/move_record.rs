@@ -1,4 +1,5 @@
-//! What is recorded of a group beside its last decision: where its copies belong, the move under way, and what failed.
+//! What is recorded of a group beside its last decision: where its copies belong, the move in progress, and what
+//! failed.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The fault behind an error of the file system: which file or folder refuses, whose it is, and the command that repairs it.
+//! The fault behind an error of the file system: which file or folder refuses, its owner, and the command that repairs
+//! it.
 //!
 //! Every error of a file on the user's machine is classified here. Facts come from the file system itself, at the moment of the
 //! error: who owns what, which folder cannot be opened, where a file system is mounted, whether it has room.

@@ -1,5 +1,5 @@
-//! The copy of a journal on this machine, where the cluster has lost its own: whether it is about what is there, and whether
-//! anything can be undone by it.
+//! The copy of a journal on this machine, where the cluster has lost its own: whether it is about what exists, and
+//! whether anything can be undone by it.
 
 use std::io;
 
@@ -50,8 +50,8 @@ impl Engine {
         }
     }
 
-    /// A workload that a run was to make and that has been ready: by then the run had done most of its work, and it may have
-    /// been finished by an install from another machine, of which the copy on this one knows nothing.
+    /// A workload that a run was to make and that has been ready: by that time the run had done most of its work, and
+    /// it may have been finished by an install from another machine, of which the copy on this one knows nothing.
     async fn ready_since(&self, server: &Server, journal: &Journal, state: &State) -> Result<Option<ObjectRef>, Error> {
         for step in journal.steps.iter().filter(|step| step.undo == Undo::Delete) {
             let target = &step.object;

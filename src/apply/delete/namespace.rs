@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Describes the objects in our namespace that are not ours, or the kinds that gave no answer, as a clause; none
-    /// when it is empty but for ourselves.
+    /// when it is empty except for ourselves.
     async fn describe_foreign_objects(&self, server: &Server) -> Result<Option<String>, Error> {
         let (kinds, silent) = discovery::list_kinds(server, self.options.parallel)
             .await

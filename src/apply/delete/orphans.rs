@@ -59,7 +59,7 @@ pub struct Searched {
 }
 
 impl Engine {
-    /// Searches all kinds of the whole cluster for objects of this installation, but for those kept on purpose.
+    /// Searches all kinds of the whole cluster for objects of this installation, except for those kept on purpose.
     ///
     /// # Errors
     /// When the list of kinds cannot be read.

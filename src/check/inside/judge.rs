@@ -179,7 +179,7 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
     }
 }
 
-/// Returns which copies without a Schedule hold data, as an addition to their number.
+/// Returns which copies without a Schedule contain data, as an addition to their number.
 fn describe_data(members: &[Member]) -> String {
     let of_member = |member: &Member| {
         let (name, data) = (member.name.clone(), &member.data_without_schedule);

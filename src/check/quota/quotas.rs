@@ -93,7 +93,7 @@ pub(super) struct Asked<'a> {
     pub pods: &'a [PodNeeds],
     /// The StorageClass of claims that name none.
     pub default_class: Option<&'a str>,
-    /// Names of claims that are there already.
+    /// Names of claims that already exist.
     pub claims: &'a [String],
     /// True if what LimitRanges state could not be read.
     pub defaults_unread: bool,

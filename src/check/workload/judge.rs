@@ -414,7 +414,7 @@ pub(super) mod tests {
         only_failure(&CHECKS, facts)
     }
 
-    /// What an agent of before left.
+    /// What an earlier agent left.
     fn left_behind() -> EarlierCopies {
         EarlierCopies { claims: vec!["shop/data".to_owned()], workloads: 3, are_more: false }
     }

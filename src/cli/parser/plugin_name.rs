@@ -1,7 +1,7 @@
 //! Names of kubectl plugins, as users type them and as files have them.
 //!
-//! For `kubectl fleet-two` kubectl runs `kubectl-fleet_two`, and asks `kubectl_complete-fleet_two` how it goes on: a dash in a
-//! file name would begin a subcommand of the plugin.
+//! For `kubectl fleet-two` kubectl runs `kubectl-fleet_two`, and asks `kubectl_complete-fleet_two` for the next words: a
+//! dash in a file name would begin a subcommand of the plugin.
 
 use std::ffi::OsStr;
 use std::fmt;

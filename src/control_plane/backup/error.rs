@@ -36,7 +36,7 @@ pub enum BackupError {
     /// The archive cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The stream broke, and what was written cannot be taken back.
+    /// The stream broke, and what was written cannot be withdrawn.
     #[error(
         "the stream of the snapshot broke off, and the output that was already written to standard output cannot be \
          withdrawn"

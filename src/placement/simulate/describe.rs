@@ -1,4 +1,4 @@
-//! A finished run as an outcome, beside the state of before.
+//! A finished run as an outcome, beside the former state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ fn list_copied_clusters(state: &FleetState) -> Copies {
     copies
 }
 
-/// Describes a finished run beside the state of before.
+/// Describes a finished run beside the former state.
 pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) -> Simulation {
     let (old, kept) = (list_copied_clusters(before), list_copied_clusters(run.state));
     let none = BTreeSet::new();

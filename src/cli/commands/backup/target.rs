@@ -77,7 +77,7 @@ fn refused_target_error(error: &FileError) -> CliError {
     }
 }
 
-/// Standard output, from which nothing can be taken back.
+/// Standard output, from which nothing can be withdrawn.
 pub(super) struct PlainOutput;
 
 impl Output for PlainOutput {

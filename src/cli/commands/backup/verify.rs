@@ -125,7 +125,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
     ui.write_last_result(&text, Exit::Ok)
 }
 
-/// Returns how size or SHA-256 of a file differ from what was written down when it was made.
+/// Returns how size or SHA-256 of a file differ from what was recorded when it was made.
 fn describe_sidecar_difference(found: &Found, sidecar: &Sidecar) -> Option<String> {
     if found.bytes != sidecar.bytes {
         return Some(format!("it has {} bytes, but {} were written", found.bytes, sidecar.bytes));

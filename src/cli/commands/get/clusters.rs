@@ -190,7 +190,7 @@ fn wide_cluster_row(cluster: &Cluster) -> Vec<String> {
     ])
 }
 
-/// Shows the clusters that are there, then each one as it changes. Ends only with an error or by a signal.
+/// Shows the clusters that exist, then each one as it changes. Ends only with an error or by a signal.
 async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster]) -> Result<Exit, CliError> {
     let rows: Vec<Vec<String>> = std::iter::once(cluster_titles()).chain(found.iter().map(wide_cluster_row)).collect();
     let columns = Columns::from_rows(&rows);

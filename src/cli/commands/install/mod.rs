@@ -122,7 +122,7 @@ impl Way {
         self.command == UPGRADE
     }
 
-    /// Returns whether a cluster has to be asked for values before there is a plan.
+    /// Returns whether a cluster must be asked for values before there is a plan.
     fn asks_cluster(self) -> bool {
         self.recorded == Recorded::Reuse
     }

@@ -1,4 +1,4 @@
-//! Plugins of other programs on PATH that hide this one, or that it hides, and whose they are.
+//! Plugins of other programs on PATH that hide this one, or that it hides, and their owners.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

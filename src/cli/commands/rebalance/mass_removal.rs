@@ -1,4 +1,4 @@
-//! `rebalance --continue`: lets removals go on that the scheduler holds back because they are many.
+//! `rebalance --continue`: allows removals that the scheduler holds back because they are many.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! `rebalance`: lets groups move to where they fit better. It decides as the scheduler does, shows what would move and why,
-//! and then annotates the groups that it has shown. It also lets removals go on that the scheduler holds back.
+//! `rebalance`: moves groups to clusters that fit them better. It decides as the scheduler does, shows what would move and
+//! why, and then annotates the groups that it has shown. It also allows removals that the scheduler holds back.
 
 mod mass_removal;
 

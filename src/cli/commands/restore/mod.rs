@@ -192,7 +192,7 @@ impl Site<'_> {
         }
     }
 
-    /// Runs work that the same command goes on with; whatever stops it, its lock is let go of.
+    /// Runs work that the same command continues with; whatever stops it, its lock is released.
     async fn run_stages<T>(
         &self,
         what: &str,

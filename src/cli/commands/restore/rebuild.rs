@@ -149,7 +149,7 @@ async fn install_lost_plane(
     Err(shown.hint("run the same command again; it continues where it stopped"))
 }
 
-/// Says who has to be given another address, if it is another one.
+/// Says who must be given another address, if it is another one.
 async fn describe_address(site: &Site<'_>, lost: &LostPlane) -> Vec<String> {
     let found = find_kubeconfig(Some(&site.client), &site.home, &site.name, &site.global.namespace).await;
     let (Ok((kubeconfig, _)), Some(former)) = (found, &lost.server) else { return Vec::new() };

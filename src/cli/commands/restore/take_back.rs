@@ -58,7 +58,7 @@ pub(super) fn parse_cluster(name: &str) -> Result<String, CliError> {
     Ok(name.to_string())
 }
 
-/// Restores a backup, or goes on with a restore of it.
+/// Restores a backup, or continues with a restore of it.
 pub(super) async fn restore_from_file(
     site: &Site<'_>,
     source: &ArchiveSource,
@@ -133,7 +133,7 @@ fn confirm_restore(
     site.ui.confirm_by_name(Question::Restore, "control plane", site.name.as_str())
 }
 
-/// Makes a backup of what is there, without keys: those stay as they are.
+/// Makes a backup of what exists, without keys: those stay as they are.
 async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
     let without = |error: CliError| {
         error.hint("`--no-safety` restores without this backup; the present store is kept on the volumes anyway")

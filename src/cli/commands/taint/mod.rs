@@ -22,7 +22,7 @@ use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use edit::{EditError, TaintEdit};
 
-/// Times that an edit is made again because the Cluster has changed meanwhile.
+/// Times that an edit is repeated because the Cluster has changed meanwhile.
 const MOST_EDITS: usize = 5;
 
 /// Edit the taints of a workload cluster

@@ -199,7 +199,7 @@ struct AgentUninstallDocument<'r> {
     left: bool,
     /// Objects that were placed here, run on and are managed by nobody.
     workloads_kept: &'r [PlacedObject],
-    /// Those of them that hold data: their groups start nowhere else.
+    /// Those of them that contain data: their groups start nowhere else.
     data_kept: &'r [PlacedObject],
     #[serde(flatten)]
     removed: &'r Removed,

@@ -185,7 +185,7 @@ pub(in crate::cli) fn unknown_clusters_error(why: String) -> CliError {
         .hint("make the API of the control plane reachable from here, or give `--force` to orphan registered clusters")
 }
 
-/// Shows what will be deleted for good, and asks for confirmation unless `--yes` is given; this needs a terminal.
+/// Shows what will be deleted permanently, and asks for confirmation unless `--yes` is given; this needs a terminal.
 fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
     let plan = list_planned_deletions(planned);
     if plan.is_empty() {

@@ -108,7 +108,7 @@ pub(in crate::scheduler::placing) fn plan_move(
     (plan, decided)
 }
 
-/// Returns where the copies of a group have to be, for what follows them.
+/// Returns where the copies of a group must be, for what follows them.
 fn copied_targets(record: &MoveRecord, decided: &[Target]) -> Vec<Target> {
     let up = record.running.as_ref().filter(|running| running.phase == MovePhase::Up);
     let both: BTreeSet<&String> =
