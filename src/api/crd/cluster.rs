@@ -65,11 +65,11 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub provider: String,
-    /// Region, when all nodes share one.
+    /// Region, if all nodes have the same one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub region: String,
-    /// Zone, when all nodes share one.
+    /// Zone, if all nodes have the same one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub zone: String,
@@ -230,7 +230,7 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub provider: String,
-    /// Region, when all nodes share one.
+    /// Region, if all nodes have the same one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub region: String,

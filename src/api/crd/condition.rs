@@ -31,7 +31,7 @@ pub struct Condition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub observed_generation: Option<i64>,
-    /// Time of the last sign of life of the observed object.
+    /// Time of the last report of the observed object.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]
     pub last_heartbeat_time: Option<Time>,

@@ -26,7 +26,7 @@ pub struct ControlPlanePolicies {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentPolicies {
-    /// Whether connections to the pod are refused.
+    /// Whether the network policy refuses connections to the pod.
     pub enabled: bool,
     /// Peers that may still read metrics; nobody if empty.
     pub metrics_from: Vec<NetworkPeer>,

@@ -40,7 +40,7 @@ impl std::fmt::Debug for SecretValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Toleration {
-    /// The taint's key; all taints if left out.
+    /// The taint's key; by default all taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// `Equal` (value must agree) or `Exists`.
@@ -49,7 +49,7 @@ pub struct Toleration {
     /// The taint's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The taint's effect; all effects if left out.
+    /// The taint's effect; by default all effects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
     /// For `NoExecute`: seconds until a pod is evicted.

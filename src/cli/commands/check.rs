@@ -60,7 +60,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     recorded: RecordedArgs,
 
-    /// Checks whose failure is only a warning, by id, e.g. `storage`; may be repeated
+    /// Checks to treat as warnings, by id, e.g. `storage`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 

@@ -61,7 +61,7 @@ pub(crate) enum InstallCommand {
 /// Flags about the cluster that is written to, or compared with.
 #[derive(Debug, Args)]
 pub(crate) struct WriteArgs {
-    /// Preflight checks whose failure is only a warning, by id, e.g. `access`; may be repeated
+    /// Preflight checks to treat as warnings, by id, e.g. `access`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 
