@@ -94,7 +94,7 @@ enum Command {
     PortForward(Lazy<pods::PortForwardArgs>),
     /// Show the CPU and memory of the pods of a placed object
     Top(Lazy<pods::TopArgs>),
-    /// Accept the registration of a workload cluster at a control plane that registers manually
+    /// Accept the registration of a workload cluster with a control plane that has manual registration
     Accept(Lazy<accept::AcceptArgs>),
     /// Manage bootstrap tokens for single workload clusters
     #[command(subcommand)]

@@ -22,7 +22,7 @@ use crate::cli::output::terminal::{Question, Ui};
 /// Digits of a fingerprint that tell a key from others.
 const FEWEST_DIGITS: usize = 8;
 
-/// Accept the registration of a workload cluster at the control plane of `--context`
+/// Accept the registration of a workload cluster with the control plane of `--context`
 #[derive(Debug, Args)]
 #[command(
     after_help = "Needed only with `scheduler.registration: Manual`. The command first shows the ID of the cluster, which is
