@@ -53,11 +53,11 @@ fetch() {
     *)
         if ! [ -f "$from/$1" ]; then
             if [ -d "$from" ] && ! [ -x "$from" ]; then
-                fail "$from cannot be opened by you" "see whose it is: ls -ld '$from'"
+                fail "$from cannot be opened: permission denied" "see its owner: ls -ld '$from'"
             fi
-            fail "$from holds no $1" "FLEETCTL_URL has to name the folder of a release"
+            fail "$from does not contain $1" "FLEETCTL_URL must name the folder of a release"
         fi
-        cp -- "$from/$1" "$2" || fail "$from/$1 cannot be copied to $folder" "the line above has the reason"
+        cp -- "$from/$1" "$2" || fail "$from/$1 cannot be copied to $folder" "the line above gives the reason"
         return
         ;;
     esac
@@ -82,7 +82,7 @@ fetch_by_wget() {
     esac
     if [ -z "$knows_https" ]; then
         if [ -z "${FLEETCTL_KEY:-}" ]; then
-            fail "this wget may not check certificates, so the program could be changed on the way" \
+            fail "this wget may not verify certificates, so the program could be changed in transit" \
                 "install curl or GNU wget, or give FLEETCTL_KEY, the key that the release is signed with"
         fi
         wget -q -O "$2" "$1" || fail "$1 cannot be downloaded (wget)"
@@ -112,7 +112,7 @@ fetch_by_wget() {
             ;;
         esac
         case $location in
-        "") fail "$1 cannot be downloaded" "its server answers HTTP $status without a place" ;;
+        "") fail "$1 cannot be downloaded" "its server answers HTTP $status without a location" ;;
         //*) next=${next%%://*}:$location ;;
         *://*) next=$location ;;
         /*)
@@ -126,7 +126,7 @@ fetch_by_wget() {
         esac
         case $next in
         https://*) ;;
-        *) fail "$1 is redirected to what is not https://" ;;
+        *) fail "$1 is redirected to an address that is not https://" ;;
         esac
     done
     fail "$1 is redirected too often"
@@ -141,7 +141,7 @@ sum_of() {
     elif has openssl; then
         sum=$(openssl dgst -sha256 -r <"$1")
     else
-        fail "there is none of sha256sum, shasum and openssl, so the program cannot be checked"
+        fail "neither sha256sum nor shasum nor openssl exists, so the program cannot be verified"
     fi
     printf '%s\n' "${sum%% *}"
 }
@@ -189,15 +189,15 @@ wanted_sum() {
         if [ "$name" != "$2" ]; then continue; fi
         sum=$(in_small_letters "$sum")
         if [ -n "$found" ] && [ "$found" != "$sum" ]; then
-            fail "SHA256SUMS is damaged: it has two sums of $2"
+            fail "SHA256SUMS is damaged: it has two checksums of $2"
         fi
         found=${sum:-none}
     done <"$1"
     case $found in
     "") fail "SHA256SUMS has no $2" "this release has no program for this machine" ;;
-    *[!0-9a-f]*) fail "SHA256SUMS is damaged: the sum of $2 is not a SHA-256" ;;
+    *[!0-9a-f]*) fail "SHA256SUMS is damaged: the checksum of $2 is not a SHA-256" ;;
     esac
-    [ ${#found} -eq 64 ] || fail "SHA256SUMS is damaged: the sum of $2 is not a SHA-256"
+    [ ${#found} -eq 64 ] || fail "SHA256SUMS is damaged: the checksum of $2 is not a SHA-256"
     printf '%s\n' "$found"
 }
 
@@ -239,9 +239,9 @@ in_small_letters() {
 
 check_signature() {
     if [ -z "${FLEETCTL_KEY:-}" ]; then return; fi
-    has minisign || fail "FLEETCTL_KEY is given, and there is no minisign to check the signature with"
+    has minisign || fail "FLEETCTL_KEY is given, but minisign, which verifies the signature, is not installed"
     fetch SHA256SUMS.minisig "$1.minisig"
-    minisign -Vqm "$1" -P "$FLEETCTL_KEY" || fail "the signature of SHA256SUMS is not of that key"
+    minisign -Vqm "$1" -P "$FLEETCTL_KEY" || fail "the signature of SHA256SUMS was not made with that key"
 }
 
 # Whether this script was run by its path. Read from a pipe, it knows no folder of its own: the current one may be anybody's.
@@ -265,7 +265,7 @@ source_of() {
     if [ -z "$from" ]; then
         beside=$(dirname -- "$0")
         if ! is_run_by_path || ! [ -f "$beside/SHA256SUMS" ]; then
-            fail "it is not known where the release is" \
+            fail "the location of the release is unknown" \
                 "give its folder: FLEETCTL_URL=https://… sh install.sh" \
                 "or run the script of a release by its path: sh ./install.sh"
         fi
@@ -274,13 +274,13 @@ source_of() {
     from=${from%/}
     if [ -n "${FLEETCTL_VERSION:-}" ]; then
         case $FLEETCTL_VERSION in
-        *[!A-Za-z0-9.-]* | .*) fail "\`$FLEETCTL_VERSION\` in FLEETCTL_VERSION is no version" ;;
+        *[!A-Za-z0-9.-]* | .*) fail "\`$FLEETCTL_VERSION\` in FLEETCTL_VERSION is not a version" ;;
         esac
         from=$from/$FLEETCTL_VERSION
     fi
     case $from in
     https://* | http://127.0.0.1:* | http://localhost:*) ;;
-    http://*) fail "$from is not https://, and its sums could be changed on the way" \
+    http://*) fail "$from is not https://, so its checksums could be changed in transit" \
         "use https://, or download the files another way and give their folder" ;;
     *://*) fail "$from has a scheme that is not https://" ;;
     esac
@@ -303,7 +303,7 @@ target_of() {
     if ! [ -d "$folder" ] || ! [ -w "$folder" ] || ! [ -x "$folder" ]; then
         fail "$folder cannot be written to${why:+: $why}" \
             "give another one: FLEETCTL_BIN_DIR=\$HOME/.local/bin sh install.sh" \
-            "or run this as somebody who may write there"
+            "or run this script as a user who may write there"
     fi
     # Without the slashes, dots and links between; a folder whose name ends in a line break has no other name here.
     real=$(CDPATH='' cd -- "$folder" && pwd) && [ -d "$real" ] && folder=$real
@@ -326,12 +326,12 @@ tell_path() {
         other=${entry:-.}/fleetctl
         if [ -f "$other" ] && [ -x "$other" ]; then
             if is_same "$other" "$folder/fleetctl"; then return; fi
-            printf '%s comes before it on the PATH: remove that one, or put %s first\n' "$other" "$folder"
+            printf '%s comes first on the PATH: remove that file, or put %s first\n' "$other" "$folder"
             return
         fi
     done
     case $folder in
-    *:*) printf 'The PATH cannot name %s, for a colon ends an entry: give another folder with FLEETCTL_BIN_DIR\n' "$folder" ;;
+    *:*) printf 'The PATH cannot contain %s, because a colon ends an entry: give another folder with FLEETCTL_BIN_DIR\n' "$folder" ;;
     *[\"\$\`\\]*)
         quoted=
         left=$folder
@@ -341,9 +341,9 @@ tell_path() {
             case $letter in [\"\$\`\\]) letter=\\$letter ;; esac
             quoted=$quoted$letter
         done
-        printf 'Add it to the PATH: export PATH="%s:$PATH"\n' "$quoted"
+        printf 'Add the folder to the PATH: export PATH="%s:$PATH"\n' "$quoted"
         ;;
-    *) printf 'Add it to the PATH: export PATH="%s:$PATH"\n' "$folder" ;;
+    *) printf 'Add the folder to the PATH: export PATH="%s:$PATH"\n' "$folder" ;;
     esac
 }
 
@@ -362,7 +362,7 @@ main() {
     fetch "$name" "$work/fleetctl"
     got=$(sum_of "$work/fleetctl")
     if [ "$got" != "$wanted" ]; then
-        fail "$name is not what SHA256SUMS says, and was not installed" "expected $wanted" "found    $got"
+        fail "$name does not match SHA256SUMS and was not installed" "expected $wanted" "found    $got"
     fi
     chmod 755 "$work/fleetctl"
     ended=0
@@ -372,12 +372,12 @@ main() {
         printf '#!/bin/sh\n' >"$work/try"
         chmod 755 "$work/try"
         "$work/try" 2>/dev/null ||
-            fail "no program may be run in $folder, and nothing was installed" \
+            fail "$folder does not allow programs to run, so nothing was installed" \
                 "its file system may be mounted noexec: give another folder with FLEETCTL_BIN_DIR"
-        fail "$name does not run on this machine, and was not installed"
+        fail "$name does not run on this machine and was not installed"
     fi
     mv -f -- "$work/fleetctl" "$folder/fleetctl" ||
-        fail "$folder/fleetctl cannot be replaced" "it may be mounted there, or somebody else's: ls -l '$folder/fleetctl'"
+        fail "$folder/fleetctl cannot be replaced" "it may be a mount point, or belong to another user: ls -l '$folder/fleetctl'"
     printf '%s is installed: %s\n' "$folder/fleetctl" "$version"
     tell_path
     printf 'For `kubectl fleet`: fleetctl kubectl-install\n'

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::labels::{AGENT_LEASE, ANNOTATION_CERTIFICATE_END, cluster_namespace};
-use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
+use crate::api::lost_cluster_timeout::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::util::text::visible_cell;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
@@ -27,8 +27,8 @@ use crate::k8s::connect::connect_error::{Hop, classify_hop};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::resource_version::is_before;
 
-/// Part of the Lease's duration that may have passed unobserved: by what clocks claim, or while requests failed. The rest,
-/// longer than the time between two renewals, has to be observed.
+/// Part of the Lease's duration that may have passed unobserved: by what clocks claim, or while requests failed. The
+/// rest, longer than the time between two renewals, must be observed.
 const MAX_UNOBSERVED: Duration = Duration::from_secs(28);
 /// Number of renewals without an answer that are remembered: with [`RETRY`] between them, those of minutes.
 const MAX_UNANSWERED: usize = 100;
@@ -89,7 +89,8 @@ pub struct LeaseRenewer {
     observed: Option<RenewalObserved>,
     /// The Lease was ours at some time.
     held: bool,
-    /// Renewals without an answer: they may be written all the same, as long as the Lease has the version that they replace.
+    /// Renewals without an answer: they may be written nevertheless, as long as the Lease has the version that they
+    /// replace.
     unanswered: Vec<Timestamp>,
     /// The last call succeeded, so that the observation has no gap.
     observing: bool,
@@ -137,8 +138,8 @@ impl LeaseRenewer {
     }
 
     /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from
-    /// a backup, and whoever watches it has to read everything again, because a watch that goes on from a later version
-    /// stays silent.
+    /// a backup, and whoever watches it has to read everything again, because a watch that continues from a later
+    /// version stays silent.
     pub async fn run(&mut self) {
         loop {
             let started = Instant::now();

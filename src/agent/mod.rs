@@ -1,7 +1,7 @@
 //! `fleet-agent`: registers a workload cluster with a control plane, and keeps it registered.
 //!
-//! Every connection starts here. The agent registers with an init token, gets its own certificate, renews a
-//! Lease, reports its inventory, applies what is placed here, and deregisters when it is uninstalled.
+//! The agent opens all connections. The agent registers with an init token, gets its own certificate, renews a
+//! Lease, reports its inventory, applies copies, and deregisters when it is uninstalled.
 //!
 //! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`
 //! on `/readyz` and `/version` and on the ConfigMap `kube-system/cluster-autoscaler-status`; in its own namespace
@@ -264,7 +264,9 @@ impl Agent {
         match withdrawn {
             Ok(()) => {}
             Err(RegisterError::Call(error)) if error.status_code() == Some(401) => {
-                return Err(failed("401: it accepts neither this agent's certificate nor the init token".to_owned()));
+                return Err(failed(
+                    "401: the control plane accepts neither this agent's certificate nor the init token".to_owned(),
+                ));
             }
             Err(RegisterError::Call(error)) => {
                 return Err(failed(format!("{}: {error}", classify_hop(&error).as_str())));

@@ -30,8 +30,8 @@ pub const HELD: &str = "version guard: ";
 pub enum Held {
     /// The API server leaves out a minor.
     #[error(
-        "{HELD}Kubernetes {wanted} does not follow {stored}, which wrote the objects in etcd: upgrade an API server \
-         one minor at a time"
+        "{HELD}Kubernetes {wanted} is more than one minor newer than {stored}, which wrote the objects in etcd: \
+         upgrade an API server one minor at a time"
     )]
     Skips {
         /// The minor that the objects are stored by.

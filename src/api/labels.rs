@@ -48,7 +48,7 @@ pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";
 pub const LABEL_MATCHING_POLICY: &str = "fleet-scheduler.io/matching-policy";
 /// Annotation on source objects: divide over these clusters, without a policy; `::Duplicate` at its end copies instead.
 pub const ANNOTATION_SPREAD_ONTO: &str = "fleet-scheduler.io/spread-onto";
-/// Annotation on source objects: `true` lets a copy adopt an object that is there already.
+/// Annotation on source objects: `true` lets a copy adopt an object that already exists.
 pub const ANNOTATION_ADOPT: &str = "fleet-scheduler.io/adopt";
 /// Annotation on source objects: paths of fields that are left to others in the workload cluster, separated by commas.
 pub const ANNOTATION_LEAVE_FIELDS: &str = "fleet-scheduler.io/leave-fields";

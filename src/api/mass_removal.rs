@@ -1,5 +1,5 @@
 //! The record of mass-removal protection: a scheduler that starts knows what its predecessors removed and held back,
-//! `fleetctl status` shows what is held back, and `fleetctl rebalance --continue` lets it go on.
+//! `fleetctl status` shows what is held back, and `fleetctl rebalance --continue` lets it continue.
 
 use std::collections::BTreeMap;
 

@@ -18,6 +18,7 @@ pub mod kinds;
 pub mod kubernetes_record;
 pub mod labels;
 pub mod lenient;
+pub mod lost_cluster_timeout;
 pub mod mass_loss;
 pub mod mass_removal;
 pub mod names;

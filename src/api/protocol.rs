@@ -1,8 +1,6 @@
 //! The registration protocol: facts on which the agent and the registrar of the control plane have to agree, each
 //! written once.
 
-use std::time::Duration;
-
 use super::util::digest;
 
 /// Signer of the control plane that issues client certificates.
@@ -15,11 +13,6 @@ pub const ANNOTATION_REJOIN: &str = "fleet-scheduler.io/rejoin";
 /// Reason of a denial: the key is not on record any more, because its cluster was deleted or the key was revoked. The
 /// agent makes a new key and asks again, so that no certificate of the old one is ever good for anything.
 pub const NEW_KEY_NEEDED: &str = "NewKeyNeeded";
-
-/// Time between two renewals of an agent's Lease.
-pub const LEASE_RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// Duration of an agent's Lease: one that was not renewed for this long is lost, to another agent as to the control plane.
-pub const LEASE_DURATION: Duration = Duration::from_secs(40);
 
 /// Prefix of an agent's user name.
 const USER_PREFIX: &str = "fleet:agent:";

@@ -26,7 +26,7 @@ pub struct Right {
     pub resource: String,
     /// The verb, such as `get`.
     pub verb: &'static str,
-    /// Whether the program only says less without it, and works all the same.
+    /// Whether the program only says less without it, and works nevertheless.
     pub optional: bool,
 }
 

@@ -25,7 +25,7 @@ pub fn is_asked(annotations: &BTreeMap<String, String>, annotation: &str) -> boo
 
 /// States of a registration, one word each.
 pub mod state {
-    /// The request for a certificate is under way.
+    /// The request for a certificate is in progress.
     pub const REGISTERING: &str = "Registering";
     /// Something keeps the agent from working; it tries again by itself, soon.
     pub const BLOCKED: &str = "Blocked";

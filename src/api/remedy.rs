@@ -20,7 +20,8 @@ pub enum Part {
     Command(Command),
     /// Flags of this program.
     Flags(Vec<Flag>),
-    /// The word `kubectl` with the flags that lead it to a place, without backticks: the text goes on with its arguments.
+    /// The word `kubectl` with the flags that lead it to a place, without backticks: the text continues with its
+    /// arguments.
     Kubectl(Place),
 }
 

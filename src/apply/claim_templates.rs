@@ -10,7 +10,7 @@ use crate::k8s::request::server::Server;
 
 const TEMPLATES: &str = "/spec/volumeClaimTemplates";
 
-/// Takes labels and annotations of the claim templates from the StatefulSet that is there, which is read for it. The step
+/// Takes labels and annotations of the claim templates from the StatefulSet that exists, which is read for it. The step
 /// then says which ones of the manifest are lost by it.
 ///
 /// # Errors

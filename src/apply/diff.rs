@@ -69,7 +69,7 @@ impl Engine {
     /// Compares a plan with the cluster. Nothing is stored; objects that need no write cost no request.
     ///
     /// # Errors
-    /// What the server would refuse at an apply, but for conflicts, which are part of the answer.
+    /// What the server would refuse at an apply, except for conflicts, which are part of the answer.
     pub async fn diff_plan(&self, plan: &Plan) -> Result<Vec<Difference>, Error> {
         let server = self.server();
         let answers: Vec<Result<Option<Difference>, Error>> = stream::iter(&plan.steps)

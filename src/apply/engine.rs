@@ -36,9 +36,9 @@ pub struct Options {
     pub command: &'static str,
     /// Holder that is written into the lock. Each run puts a fresh nonce into it.
     pub holder: Holder,
-    /// The lock that a run of this engine holds; callers that share it can let go of it.
+    /// The lock that a run of this engine holds; callers that share it can release it.
     pub held: HeldLock,
-    /// Number of requests that are under way at once. The server shares 400 reads and 200 writes among all clients.
+    /// Number of requests that are in progress at once. The server shares 400 reads and 200 writes among all clients.
     pub parallel: usize,
     /// The charts of the owner: what a record or a journal may name. Without any, no step of a journal is undone.
     pub charts: Arc<dyn Charts>,

@@ -73,14 +73,14 @@ pub enum Error {
     #[error("an object to apply is incomplete: {}", visible_line(.0))]
     Input(String),
     /// Objects are still there at the end of the time for deleting.
-    #[error("timed out waiting for the condition: {} still there: {}", format_count(objects.len(), "object"), join_stuck(objects))]
+    #[error("timed out waiting for the condition: {} not deleted: {}", format_count(objects.len(), "object"), join_stuck(objects))]
     Stuck {
         /// The objects, each with what holds it.
         objects: Vec<ObjectReason>,
     },
 }
 
-/// An object that is there and is not ours.
+/// An object that exists and is not ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreign {
     /// The object.
@@ -171,19 +171,17 @@ impl Error {
                 "inspect the journal in the folder `~/.fleet`, and move it away if this machine did not write it".into()
             }
             Self::JournalRefused { namespace, name, .. } => format!(
-                "anyone who may edit Secrets in namespace {namespace} can have written it; inspect it with \
-                 `kubectl -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and remove \
-                 it with \
-                 `kubectl -n {namespace} patch secret {name} --type=json -p \
-                 '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`; then install or uninstall again to repair \
-                 or remove what the run has left"
+                "anyone who may edit Secrets in namespace {namespace} can have written it; inspect it with `kubectl \
+                 -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and remove it with \
+                 `kubectl -n {namespace} patch secret {name} --type=json -p '[{{\"op\": \"remove\", \"path\": \
+                 \"/data/journal\"}}]'`; then install or uninstall again to repair or remove the objects of that run"
             )
             .into(),
             Self::NotRendered { version, .. } => {
                 let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible_line(version)) };
                 format!(
-                    "install the recorded version{version} again, with the values of that time, to write the object \
-                     as its chart has it"
+                    "install the recorded version{version} again with its values: the install writes the object as \
+                     the chart renders it"
                 )
                 .into()
             }

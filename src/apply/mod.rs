@@ -1,4 +1,4 @@
-//! The engine: plan, apply, wait, record, roll back, prune, delete. Knows objects, not what they are for.
+//! The engine: plan, apply, wait, record, roll back, prune, delete. The room knows objects, not their purpose.
 //!
 //! # How an installation is made
 //! ```text
@@ -14,13 +14,13 @@
 //! On an error: `run.rollback().await` undoes the run, `run.release().await` leaves it for a later `begin`, which
 //! resumes, or for [`Engine::rollback_interrupted_run`] or [`Engine::uninstall`].
 //!
-//! Where an early object must exist before the later ones can be rendered, begin with [`Engine::plan_part`] and go on
+//! If an early object must exist before later objects can be rendered, begin with [`Engine::plan_part`] and continue
 //! with [`Run::extend_plan`].
 //!
 //! # What is written where
 //! Every object gets the labels of [`Owner::owner_labels`](crate::inventory::Owner::owner_labels). The Secret
 //! [`Owner::record_name`](crate::inventory::Owner::record_name) in the owner's namespace holds
-//! the record (what is installed, with uids), and while a run is under way its journal and lock. A second run with
+//! the record (installed objects with their uids) and, during a run, the journal and the lock. A second run with
 //! the same inputs writes nothing at all, not even the lock.
 
 mod adopt;

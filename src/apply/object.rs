@@ -100,8 +100,8 @@ impl Engine {
     /// Returns whether a field may be taken from its manager: the user said so, or somebody edited our own object by
     /// hand.
     ///
-    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold, but for
-    /// the replicas of an autoscaler that is gone.
+    /// An install repairs drift. Editing by hand means kubectl; controllers and other appliers keep what they hold,
+    /// except for the replicas of an autoscaler that is gone.
     pub(crate) fn may_take(&self, conflict: &Conflict, step: &Step) -> bool {
         let by_hand = managed_fields::by_hand(&conflict.manager);
         // What an object had before anyone applied it server-side, and what Helm wrote: adopting was asked for.
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// The undo of applying a step to an object that an interrupted run has written to, or was about to: it was known
-    /// how that is undone, and may not be what undoes this. None where nothing has to be added.
+    /// how that is undone, and may not be what undoes this. None if nothing is to be added.
     pub(crate) async fn wider_undo(&self, server: &Server, step: &Step, known: &Undo) -> Result<Option<Undo>, Error> {
         // What was made is deleted, and what was taken over is given back as a whole.
         let Undo::Reapply { patch, theirs } = known else { return Ok(None) };
@@ -179,7 +179,7 @@ impl Engine {
     }
 }
 
-/// Returns the values that somebody else had set in our fields and the step takes back, with the manager who gets them
+/// Returns the values that somebody else had set in our fields and the step withdraws, with the manager who gets them
 /// on an undo; none where there are none.
 fn theirs_of(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
     if step.drift.is_empty() {

@@ -110,8 +110,10 @@ impl Engine {
             return Err(inventory::Error::PlanOutdated.into());
         }
         for RefusedStep { object, why } in plan.refused.clone() {
-            let message =
-                format!("the journal's step about it was not written by this installation and is ignored: {why}");
+            let message = format!(
+                "the journal has a step for this object that this installation did not write, and that is ignored: \
+                 {why}"
+            );
             self.events.send_event(Event::Warning { object, message });
         }
         let opened = !first.is_empty();

@@ -1,5 +1,5 @@
-//! Rolling out what has never worked: a set of pods goes on to the next only when the one before is ready, which those of a
-//! revision that cannot start never are.
+//! Rolling out what has never worked: a set of pods continues to the next only when the one before is ready, which
+//! those of a revision that cannot start never are.
 
 use std::time::{Duration, Instant};
 

@@ -43,7 +43,7 @@ pub enum ArchiveError {
     #[error("cannot read it")]
     Read(#[source] io::Error),
     /// Whoever takes what is read refuses it.
-    #[error("cannot hand on what was read")]
+    #[error("cannot pass on the data that was read")]
     Output(#[source] io::Error),
 }
 

@@ -1,17 +1,17 @@
 //! The archive of a control plane: one file with the data of etcd and the keys that read it, sealed by age.
 //!
 //! ```text
-//! manifest   header, footer and the file beside the archive: what is known without and with the key
+//! manifest   header, footer and the file beside the archive: facts without and with the key
 //! seal       who can open it: recipients, a passphrase, nobody in particular
 //! write      header, keys, values, record, snapshot, footer; as a stream
-//! read       the same back, bounded, each part against the footer
+//! read       the same parts, within limits, each compared with the footer
 //! ```
 //!
 //! An archive is `age( gzip( tar ))`, so `age -d | tar -tz` lists its parts with standard tools. The snapshot is one entry:
 //! tar needs its size before, and etcd announces that size in the first message of the stream; a stream of another size is
-//! an error, and no archive. An archive without a footer is none.
+//! an error, and no archive. A file without a footer is not an archive.
 //!
-//! The room knows no cluster. Whatever is read is data: names, counts and sizes of parts are bounded, and one part of at
+//! The room knows no cluster. Everything that is read is treated as data: names, counts and sizes of parts are limited, and one part of at
 //! most [`MOST_SMALL_BYTES`] is in memory at a time.
 
 mod error;

@@ -173,7 +173,7 @@ impl Reading<'_> {
                 ArchiveError::KeysMissing("none of the given keys opens it, or its seal is damaged")
             }
             DecryptError::ExcessiveWork { .. } => {
-                self.damaged("its passphrase takes more memory than that of any backup")
+                self.damaged("its passphrase needs more memory than the passphrase of any backup")
             }
             DecryptError::Io(error) => self.failed(error),
             DecryptError::UnknownFormat => self.damaged("it is sealed in a format that this program does not know"),
@@ -195,21 +195,22 @@ impl Reading<'_> {
             }
             let (kind, name) = self.check_archive_entry(&entry, last)?;
             if parts.iter().any(|part| part.name == name) {
-                return Err(self.damaged(format!("part {name} is in it twice")));
+                return Err(self.damaged(format!("it contains part {name} twice")));
             }
             last = Some(kind);
             let (part, text) = self.read_entry(entry, kind, &name)?;
             match kind {
                 PartKind::Header => header = Some(self.parse_header(&text)?),
                 PartKind::Snapshot if header.as_ref().is_some_and(|header| header.snapshot_bytes != part.bytes) => {
-                    return Err(
-                        self.damaged(format!("it has {} bytes, which the header does not announce", part.bytes))
-                    );
+                    return Err(self.damaged(format!(
+                        "it has {} bytes, but the header does not announce a part of that size",
+                        part.bytes
+                    )));
                 }
                 PartKind::Footer => {
                     let footer: Footer = self.parse_json(&text)?;
                     self.compare_parts(&footer.parts, &parts)?;
-                    let header = header.ok_or_else(|| self.damaged("there is no header before it"))?;
+                    let header = header.ok_or_else(|| self.damaged("no header precedes it"))?;
                     return Ok((header, parts));
                 }
                 _ => {}
@@ -241,7 +242,7 @@ impl Reading<'_> {
             return Err(self.damaged("it is not in the right order"));
         }
         if kind == PartKind::Footer && last != Some(PartKind::Snapshot) {
-            return Err(self.damaged("there is no snapshot before it"));
+            return Err(self.damaged("no snapshot precedes it"));
         }
         if entry.size() > kind.most_bytes() {
             return Err(self.damaged(format!("it has {} bytes; at most {} are read", entry.size(), kind.most_bytes())));
@@ -295,7 +296,9 @@ impl Reading<'_> {
         let format = any.get("format").and_then(serde_json::Value::as_u64);
         if format.is_some_and(|format| format > u64::from(FORMAT)) {
             let format = format.unwrap_or_default();
-            let why = format!("it has format {format}; this program reads up to {FORMAT}, a newer one reads more");
+            let why = format!(
+                "it has format {format}; this program reads up to format {FORMAT}; use a newer version of fleetctl"
+            );
             return Err(self.damaged(why));
         }
         self.parse_json(text)

@@ -354,9 +354,9 @@ fn forged_archives_are_refused_before_they_are_read() {
     assert_eq!(with(&[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
     assert!(with(&[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
     assert_eq!(with(&[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
-    assert_eq!(with(&[("keys/a.yaml", &b"x"[..]); 2]), "part keys/a.yaml is in it twice");
+    assert_eq!(with(&[("keys/a.yaml", &b"x"[..]); 2]), "it contains part keys/a.yaml twice");
     assert_eq!(damage(&forge(&whole[1..], true)).1, "it is not in the right order");
-    assert_eq!(damage(&forge(&whole[..4], true)).1, "there is no snapshot before it");
+    assert_eq!(damage(&forge(&whole[..4], true)).1, "no snapshot precedes it");
     assert_eq!(damage(&forge(&whole, false)).1, "it has no footer");
     let names: Vec<String> = (0..100).map(|number| format!("keys/s{number}.yaml")).collect();
     let many: Vec<(&str, &[u8])> =

@@ -46,7 +46,7 @@ pub struct KeyTarget {
 }
 
 impl KeyTarget {
-    /// The target of a renewal of what is there: its addresses are those in the present certificates.
+    /// The target of a renewal of what exists: its addresses are those in the present certificates.
     ///
     /// # Errors
     /// [`PkiError`] if the operator's kubeconfig or the API server's certificate is missing or cannot be read.
@@ -132,7 +132,7 @@ fn last_renewal(secret: &Secret) -> Option<Timestamp> {
     by_renewal.filter_map(|entry| entry.time.as_ref().map(|time| time.0)).max()
 }
 
-/// An attempt that has to be made again.
+/// An attempt that must be repeated.
 enum Attempt {
     Done(Box<KeysDone>),
     /// Somebody else wrote first.
@@ -142,7 +142,7 @@ enum Attempt {
 /// Makes what is missing, where that is allowed, and renews what is due.
 ///
 /// # Errors
-/// [`KeysError`]; nothing that is there was replaced then but certificates that were due.
+/// [`KeysError`]; nothing that exists was replaced then but certificates that were due.
 pub async fn complete_key_secrets(client: &Client, target: &KeyTarget, now: Timestamp) -> Result<KeysDone, KeysError> {
     for _ in 0..ATTEMPTS {
         if let Attempt::Done(done) = try_complete(client, target, now).await? {
@@ -152,7 +152,7 @@ pub async fn complete_key_secrets(client: &Client, target: &KeyTarget, now: Time
     Err(KeysError::Contended)
 }
 
-/// Reads the key Secrets that are there.
+/// Reads the key Secrets that exist.
 async fn read_key_secrets(
     api: &Api<Secret>,
     target: &KeyTarget,

@@ -14,7 +14,7 @@ pub enum KeysError {
         "the existing keys cannot be used; restore them from a backup, because new ones would lock out every agent"
     )]
     Damaged(#[source] PkiError),
-    /// Nothing is wrong with the keys that are there, but new ones cannot be made.
+    /// Nothing is wrong with the keys that exist, but new ones cannot be made.
     #[error("keys and certificates cannot be created")]
     NotMade(#[source] PkiError),
     /// The Service has an address that no certificate can name.

@@ -1,9 +1,9 @@
-//! Key Secrets of a control plane in its hosting cluster: completed, written, proved and followed by whoever reads them.
+//! Key Secrets of a control plane in its hosting cluster: completion, writes, and the proof that pods serve the certificates.
 //!
-//! [`renew::renew_certificates`] is the whole of it, and what `fleet-scheduler keys` runs: [`complete`] reads the six
-//! Secrets and writes what is missing or due, [`restart`] restarts who reads a file at its start only, [`served`] waits
-//! until every pod shows the new certificate, and [`summary`] writes down what was found into a ConfigMap. Everything
-//! else reads its files again.
+//! [`renew::renew_certificates`] is the entry point, which `fleet-scheduler keys` runs: [`complete`] reads the six
+//! Secrets and writes missing or due ones, [`restart`] restarts components that read a file only at their start, [`served`] waits
+//! until every pod shows the new certificate, and [`summary`] writes the result into a ConfigMap. All other components
+//! read their files again.
 
 pub mod complete;
 mod error;

@@ -26,8 +26,8 @@ pub const ROLL_AFTER: Duration = Duration::from_secs(180);
 /// Components in the order in which they depend on each other.
 const COMPONENTS: [&str; 4] = ["etcd", "apiserver", "kube-controller-manager", "fleet-scheduler"];
 
-/// Completes the key Secrets, restarts who reads at its start only, waits until each pod serves what the Secrets have, and
-/// writes down the outcome. A run that was interrupted is done again from the start: what is done is not done twice.
+/// Completes the key Secrets, restarts who reads at its start only, waits until each pod serves what the Secrets have,
+/// and records the outcome. A run that was interrupted is done again from the start: what is done is not done twice.
 ///
 /// # Errors
 /// [`KeysError`]; the ConfigMap has the reason then, too.
@@ -71,7 +71,7 @@ async fn record_outcome(
     match write_summary(client, namespace.as_str(), ended, Timestamp::now()).await {
         // The reason itself is the error to show.
         Err(error) if failed => {
-            tracing::warn!(%error, "the outcome cannot be written down");
+            tracing::warn!(%error, "the outcome cannot be recorded");
             Ok(())
         }
         written => written,
@@ -88,7 +88,7 @@ pub struct Outside<'a> {
     pub namespace: &'a NamespaceName,
     /// Whether the pods of a component that serves nothing are replaced at once.
     pub recovers: bool,
-    /// Whether the last renewal failed, so that the outcome is written down in any case.
+    /// Whether the last renewal failed, so that the outcome is recorded in any case.
     pub was_failed: bool,
     /// Time after which the pods of a component that does not serve the new certificate are replaced: [`ROLL_AFTER`].
     pub roll_after: Duration,

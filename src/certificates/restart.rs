@@ -60,8 +60,8 @@ pub(super) async fn restart_client_readers(
     Ok(is_behind && restart_controller_manager(client, namespace, &done.files).await?)
 }
 
-/// Restarts etcd, and then the API server, if the CA of etcd was signed again, but for those that were `replaced`. Returns
-/// the components that it restarted.
+/// Restarts etcd, and then the API server, if the CA of etcd was signed again, except for those that were `replaced`.
+/// Returns the components that it restarted.
 ///
 /// # Errors
 /// [`KeysError::Api`], and [`KeysError::NotRolledOut`].

@@ -32,7 +32,7 @@ pub(super) fn has_secret_data(secret: &Secret, data: &BTreeMap<String, ByteStrin
     data.iter().all(|(key, value)| known.is_some_and(|known| known.get(key) == Some(value)))
 }
 
-/// The Secret as it is written: what others added to one that is there stays.
+/// The Secret as it is written: what others added to one that exists stays.
 pub(super) fn build_keys_secret(
     target: &KeyTarget,
     name: &str,

@@ -1,4 +1,4 @@
-//! The packager: find a chart, merge values, validate, render, list objects. Knows nothing of clusters or the network.
+//! The packager: find a chart, merge values, validate, render, list objects. The room knows neither clusters nor the network.
 //!
 //! ```no_run
 //! use fleetctl::chart::versions::select::{Request, select_row};
@@ -49,11 +49,11 @@
 //!
 //! # A template
 //!
-//! YAML with minijinja's `{{ }}`, `{% %}` and `{# #}`. It sees `values`, `release`, `facts`, `pki` and, in `templates/`,
-//! `bootstrap`. Values are never printed into text, so nothing has to be quoted or indented:
+//! YAML with minijinja's `{{ }}`, `{% %}` and `{# #}`. It sees `values`, `release`, `facts`, `pki` and, in
+//! `templates/`, `bootstrap`. Values are never printed into text, so no quotes or indentation are needed:
 //!
 //! - `key: {{ e }}` takes the value with its type, be it a list, a mapping or null; `<<: {{ e }}` merges a mapping.
-//! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` has to be text, a number or a boolean.
+//! - `key: a-{{ e }}` and `key: "{{ e }}"` are text, for which `e` must be text, a number or a boolean.
 //! - A key may be a value if that is text. Comments, anchors, tags, `apiVersion`, `kind`, a whole object and the keys at
 //!   its top may not.
 //! - Filters on values: `b64encode digest json default join length string lower upper trim replace split first last sort
@@ -64,7 +64,7 @@
 //!   `extends`, `block`, `autoescape`, `safe` and `{{-` are refused.
 //! - A document that comes out empty is skipped. Line breaks after a block tag and spaces before it are dropped.
 //!
-//! # What else there is
+//! # Other modules
 //!
 //! | | |
 //! |---|---|
@@ -77,7 +77,7 @@
 //! | [`output`] | YAML that every reader understands alike, JSON |
 //! | [`Files`], [`embedded_presets`], [`values_file`] | what is embedded |
 //!
-//! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
+//! The program adds two keywords to schemas: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
 //! older service versions do not know.
 
 // A diagnostic is larger than clippy likes an error to be. It is made once in a failing run, and boxing it would only

@@ -70,7 +70,7 @@ pub async fn list_forbidden_rights(
 /// needed can be read, or nothing.
 pub(super) fn evaluate_access(forbidden: &[String], kinds: usize, source: Command) -> CheckResult {
     if forbidden.is_empty() {
-        return CheckResult::Passed(format!("may write all {kinds} kinds that are needed"));
+        return CheckResult::Passed(format!("you may write all {kinds} required kinds"));
     }
     CheckResult::new_failure(
         format!("you may not {}", forbidden.join(", ")),

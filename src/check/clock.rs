@@ -28,9 +28,10 @@ pub(super) fn evaluate_issuer_clock(ahead: Option<i64>) -> CheckResult {
         );
     };
     let what = describe_difference(ahead);
-    let remedy = "synchronize both clocks, for example with NTP: certificates issued here would not be valid there";
+    let remedy = "synchronize both clocks, for example with NTP: certificates that this machine issues would not be \
+                  valid in the cluster yet";
     match ahead.abs() {
-        0..=CLOCK_NOISE => CheckResult::Passed("agrees with this machine's".to_owned()),
+        0..=CLOCK_NOISE => CheckResult::Passed("agrees with the clock of this machine".to_owned()),
         _ if ahead < -CLOCK_ALLOWANCE + CLOCK_NOISE => CheckResult::new_failure(what, remedy),
         _ => CheckResult::new_warning(what, "synchronize both clocks, for example with NTP"),
     }
@@ -39,19 +40,19 @@ pub(super) fn evaluate_issuer_clock(ahead: Option<i64>) -> CheckResult {
 /// Says by how much the clocks differ.
 fn describe_difference(ahead: i64) -> String {
     let way = if ahead > 0 { "ahead of" } else { "behind" };
-    format!("the cluster's clock is {} s {way} this machine's", ahead.abs())
+    format!("the cluster's clock is {} s {way} the clock of this machine", ahead.abs())
 }
 
 /// Evaluates the clock of a workload cluster, whose agent gets its certificates from a control plane elsewhere.
 pub(super) fn evaluate_agent_clock(ahead: Option<i64>) -> CheckResult {
     let Some(ahead) = ahead else { return CheckResult::Passed("the API server sent no `Date` header".to_owned()) };
     if ahead.abs() <= CLOCK_ALLOWANCE {
-        return CheckResult::Passed("agrees with this machine's".to_owned());
+        return CheckResult::Passed("agrees with the clock of this machine".to_owned());
     }
     CheckResult::new_warning(
         describe_difference(ahead),
-        "synchronize the clocks of the cluster, of its control plane and of this machine, for example with NTP: a \
-         certificate that is not valid yet, or no longer, is refused",
+        "synchronize the clocks of the cluster, of its control plane and of this machine, for example with NTP: \
+         certificates that are not valid yet, or have expired, are refused",
     )
 }
 

@@ -38,7 +38,7 @@ pub struct InstalledFacts {
     pub copied: bool,
     /// Components that run another image than that of the version, one clause each.
     pub images: Vec<String>,
-    /// Holder of a run under way.
+    /// Holder of a run in progress.
     pub at_work: Option<String>,
     /// Command and start of a run that was interrupted.
     pub interrupted: Option<(String, String)>,
@@ -46,7 +46,7 @@ pub struct InstalledFacts {
     pub former_stores: Option<FormerStores>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
-    /// Party that issues the certificates anew.
+    /// Party that issues the certificates again.
     pub renewed_by: RenewedBy,
     /// How the automatic renewal goes.
     pub renewal: RenewalRuns,
@@ -98,7 +98,7 @@ pub enum InstalledBy {
     Unread(String),
 }
 
-/// Party that issues the certificates of a control plane anew.
+/// Party that issues the certificates of a control plane again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RenewedBy {
     /// An install or an upgrade; `template`, where others apply what it prints.
@@ -116,7 +116,7 @@ impl InstalledFacts {
         Command::at_run_place(action(Subject::ControlPlane(self.name.clone())))
     }
 
-    /// Returns the remedy by which certificates are issued anew; `verb` says what an upgrade does with them.
+    /// Returns the remedy by which certificates are issued again; `verb` says what an upgrade does with them.
     fn renewal_remedy(&self, verb: &str) -> Remedy {
         match self.renewed_by {
             RenewedBy::Install if matches!(self.installed_by, InstalledBy::Others(_)) => Remedy::default()
@@ -124,10 +124,10 @@ impl InstalledFacts {
                 .text(format!(", {VALUES}, {verb}, and says which Secret to delete before its output is applied")),
             RenewedBy::Install => Remedy::default().command(self.as_it_is(Action::Upgrade)).text(format!(" {verb}")),
             RenewedBy::CronJob => {
-                "CronJob `fleet-keys` renews them every week: if it did not, the log of its last Job has the reason"
+                "CronJob `fleet-keys` renews them every week; if it did not, the log of its last Job gives the reason"
                     .into()
             }
-            RenewedBy::Others => "they are in a Secret that is managed elsewhere: put renewed ones there".into(),
+            RenewedBy::Others => "their Secret is managed elsewhere: put renewed certificates into that Secret".into(),
         }
     }
 
@@ -137,12 +137,12 @@ impl InstalledFacts {
         if matches!(self.installed_by, InstalledBy::Others(_)) {
             return Remedy::default()
                 .command(self.as_it_is(Action::Template))
-                .text(format!(", {VALUES}, prints those of the version; if the values set another, add "))
+                .text(format!(", {VALUES}, prints the images of the version; if the values set another image, add "))
                 .flag(value);
         }
         Remedy::default()
             .command(self.as_it_is(Action::Upgrade))
-            .text(" runs those of the version; if the values set another (")
+            .text(" runs the images of the version; if the values set another image (")
             .command(Command::at_run_place(Action::GetValues(self.name.clone())))
             .text("), add ")
             .flag(value)
@@ -234,7 +234,7 @@ fn check_running_images(facts: &InstalledFacts) -> CheckResult {
 fn last_run(facts: &InstalledFacts) -> CheckResult {
     match &facts.installed_by {
         InstalledBy::Unread(_) => return CheckResult::Skipped("objects"),
-        InstalledBy::Others(_) => return CheckResult::Passed("none by fleetctl".to_owned()),
+        InstalledBy::Others(_) => return CheckResult::Passed("no run by fleetctl".to_owned()),
         InstalledBy::Fleetctl { .. } | InstalledBy::Unknown => {}
     }
     if let Some(who) = &facts.at_work {
@@ -248,7 +248,7 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
         ),
         Some((command, started)) if command == "restore" => CheckResult::new_failure(
             format!("a restore that began {started} is not complete"),
-            "run the same command again, or undo it; the page of OperationOpen has both commands",
+            "run the same command again, or undo the restore; the page OperationOpen has both commands",
         ),
         Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),
@@ -277,7 +277,9 @@ fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
 
 fn check_expired_certificates(facts: &InstalledFacts) -> CheckResult {
     match first_to_end(facts) {
-        None => CheckResult::new_warning("none could be read", "allow `list` on the Secrets of the namespace"),
+        None => {
+            CheckResult::new_warning("no certificate could be read", "allow `list` on the Secrets of the namespace")
+        }
         Some(first) if first.days < 0 => CheckResult::new_failure(
             format!("{} expired on {}", first.file, first.date),
             facts.renewal_remedy("reissues it"),
@@ -463,7 +465,7 @@ mod tests {
         let passed = |text: &str| CheckResult::Passed(text.to_owned());
         let applied = "applied by argocd-controller, kubectl; fleetctl has no record of them";
         assert_eq!(verdict(&others(), "objects"), passed(applied));
-        assert_eq!(verdict(&others(), "last-run"), passed("none by fleetctl"));
+        assert_eq!(verdict(&others(), "last-run"), passed("no run by fleetctl"));
         for id in ["images", "certificate-renewal"] {
             let said = said(&others(), id);
             assert!(said.contains("Template(ControlPlane") && !said.contains("Upgrade("), "{id}: {said}");

@@ -27,7 +27,7 @@ use crate::api::util::text::visible_list;
 pub enum Severity {
     /// Nothing may be written.
     Error,
-    /// It is reported, and the run goes on.
+    /// It is reported, and the run continues.
     Warning,
 }
 

@@ -118,11 +118,11 @@ impl SidecarFacts {
         }
         CheckResult::new_warning(
             format!(
-                "pods in namespace {namespace} get a sidecar container, by {}; pods that have to end, such as those of \
-                 Jobs and of the probe, then run on",
+                "pods in namespace {namespace} get a sidecar container from {}; pods that must end, such as those of \
+                 Jobs and of the probe, then keep running",
                 first_of(&reasons, NAMED, ", ")
             ),
-            Remedy::new("turn it off for this namespace in the mesh, or choose another namespace with ")
+            Remedy::new("turn the injection off for this namespace in the mesh, or choose another namespace with ")
                 .flag(Flag::Namespace(None)),
         )
     }

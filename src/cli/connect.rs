@@ -50,7 +50,7 @@ pub(super) fn require_verified_server(cluster: &Connected) -> Result<(), CliErro
     let context = cluster.context.as_deref().unwrap_or("in-cluster");
     let message = format!("the server of context `{}` cannot be verified: {why}", visible_cell(context));
     Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
-        .hint("keys and tokens would be sent to it: set `certificate-authority-data` in the kubeconfig"))
+        .hint("the command would send keys and tokens to it: set `certificate-authority-data` in the kubeconfig"))
 }
 
 /// The service's home directory.

@@ -1,4 +1,4 @@
-//! The command line: one file a command; only here is anything printed or asked.
+//! The command line: one file per command. Only this room prints and asks.
 
 mod args;
 mod commands;
@@ -94,7 +94,7 @@ enum Command {
     PortForward(Lazy<pods::PortForwardArgs>),
     /// Show the CPU and memory of the pods of a placed object
     Top(Lazy<pods::TopArgs>),
-    /// Accept the registration of a workload cluster at a control plane that registers manually
+    /// Accept the registration of a workload cluster with a control plane that has manual registration
     Accept(Lazy<accept::AcceptArgs>),
     /// Manage bootstrap tokens for single workload clusters
     #[command(subcommand)]
@@ -102,10 +102,10 @@ enum Command {
     /// Delete a workload cluster that no longer exists from a control plane
     #[command(subcommand)]
     Delete(Lazy<delete::DeleteCommand>),
-    /// Move what runs in a workload cluster to other clusters
+    /// Move the workloads of a workload cluster to other clusters
     #[command(subcommand)]
     Drain(Lazy<taint::drain::DrainCommand>),
-    /// Keep new work off a workload cluster
+    /// Place no new work in a workload cluster
     #[command(subcommand)]
     Cordon(Lazy<taint::CordonCommand>),
     /// Let a workload cluster take work again
@@ -114,7 +114,7 @@ enum Command {
     /// Edit the taints of a workload cluster
     #[command(subcommand)]
     Taint(Lazy<taint::TaintCommand>),
-    /// Let groups move to clusters that fit them better
+    /// Move groups to clusters that fit them better
     Rebalance(Lazy<rebalance::RebalanceArgs>),
     /// Print the objects of an install as manifests for `kubectl apply`
     #[command(subcommand)]

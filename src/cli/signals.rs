@@ -43,8 +43,8 @@ pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, 
 /// Runs `work` until it ends or a signal stops it, and closes the display either way; after a signal, `release` lets go of
 /// what it held, such as the lock.
 ///
-/// For work that can be interrupted at any point because the same command goes on with it; `what` is its name, such as
-/// `the removal`.
+/// For work that can be interrupted at any point because the same command continues with it; `what` is its name, such
+/// as `the removal`.
 pub(in crate::cli) async fn until_stopped<T, E>(
     ui: &Ui,
     display: &Arc<Display>,

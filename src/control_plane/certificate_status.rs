@@ -110,9 +110,9 @@ impl CertificateRow {
     }
 }
 
-/// Lists the certificates of a control plane. `hosting` is the hosting cluster, or the reason that there is no connection to
-/// it: what is there is unknown then. Empty if there is no such control plane.
-/// `merged` are the files that kubectl reads, which may have a copy of the kubeconfig.
+/// Lists the certificates of a control plane. `hosting` is the hosting cluster, or the reason that there is no
+/// connection to it: what exists is unknown then. Empty if there is no such control plane. `merged` are the files that
+/// kubectl reads, which may have a copy of the kubeconfig.
 pub async fn observe_certificates(
     hosting: Result<&Client, String>,
     home: &Home,

@@ -36,10 +36,10 @@ pub const SECRET_VALUES: [SecretEntry; 2] = [
 /// etcd, Services,
 /// service accounts, network policies, Secrets with keys.
 ///
-/// All others have to be given again: `namespace` (its Pod Security level is the limit of what runs there), `placement` and
-/// `scheduler.registration` (what reaches workload clusters, and which of them take part), `apiserver.allowPrivileged`, lifetimes
-/// of credentials, the audit log, and arguments and variables, by which components can be told all of this as well. So has what
-/// later versions add, until it stands here.
+/// All others must be given again: `namespace` (its Pod Security level is the limit of what runs there), `placement`
+/// and `scheduler.registration` (what reaches workload clusters, and which of them take part),
+/// `apiserver.allowPrivileged`, lifetimes of credentials, the audit log, and arguments and variables, by which
+/// components can be told all of this as well. So has what later versions add, until it stands here.
 pub const ORDINARY_VALUES: Ordinary = Ordinary {
     paths: &[
         "imageRegistry",

@@ -193,7 +193,7 @@ fn recorded_source(release: &Release) -> PkiSource {
     source.and_then(|source| serde_json::from_value(source.clone()).ok()).unwrap_or(PkiSource::Installer)
 }
 
-/// Returns the party that issues certificates anew.
+/// Returns the party that issues certificates again.
 fn renewed_by(source: PkiSource, renewal: &RenewalRuns) -> RenewedBy {
     match source {
         PkiSource::InCluster => RenewedBy::CronJob,

@@ -133,8 +133,8 @@ async fn find_change_refusal(
     etcd::members::beside_data(plan, engine, state, facts).await
 }
 
-/// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost. One that
-/// was made anew by an uninstall names none.
+/// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost. One
+/// that was recreated by an uninstall names none.
 async fn installed_version(plan: &Plan, client: &Client, state: &State, facts: &HostingFacts) -> Option<String> {
     let record = state.record.as_ref();
     if let Some(recorded) = record.map(|record| &record.release.version).filter(|version| !version.is_empty()) {

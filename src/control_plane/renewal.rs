@@ -83,7 +83,7 @@ impl Renewal<'_> {
     /// Renews, and waits until every pod serves the new certificates.
     ///
     /// # Errors
-    /// [`RenewalError`]; the same call goes on where it stopped.
+    /// [`RenewalError`]; the same call continues where it stopped.
     pub async fn run(&self, found: &HostingCertificates) -> Result<Renewed, RenewalError> {
         let outside = Outside {
             client: self.client,

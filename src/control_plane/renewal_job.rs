@@ -58,7 +58,7 @@ pub enum RenewalError {
 /// Runs the renewal and waits for its end. `all` renews certificates that are not due, too, but no CA.
 ///
 /// # Errors
-/// [`RenewalError`]. A Job that has been started goes on.
+/// [`RenewalError`]. A Job that has been started continues.
 pub async fn run_renewal_job(
     client: &Client,
     name: &ControlPlaneName,

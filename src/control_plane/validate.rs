@@ -138,7 +138,7 @@ impl Check<'_> {
         for (index, argument) in etcd.extra_args.iter().enumerate() {
             let name = argument.0.trim_start_matches('-').split('=').next().unwrap_or_default();
             if ETCD_MEMBER_FLAGS.contains(&name) {
-                let message = format!("`etcd.extraArgs` sets `--{name}`, which ConfigMap `etcd-members` sets");
+                let message = format!("`etcd.extraArgs` sets `--{name}`, which ConfigMap `etcd-members` already sets");
                 let help = "leave it out: the members follow from `etcd.replicas`";
                 let diagnostic = Diagnostic::error("set-by-chart", message).help(help);
                 self.add_diagnostic(&["etcd", "extraArgs", &index.to_string()], diagnostic);
@@ -181,10 +181,10 @@ impl Check<'_> {
             let (is_off, help) = if calls_webhooks(plugin) {
                 (
                     "off by default",
-                    "leave it out of the argument; or have webhooks called: `--set apiserver.allowAdmissionWebhooks=true`",
+                    "leave it out of the argument; or turn webhooks on: `--set apiserver.allowAdmissionWebhooks=true`",
                 )
             } else {
-                ("off in a control plane", "leave it out of the argument: the workload clusters have it")
+                ("off in a control plane", "leave it out of the argument: the workload clusters run it")
             };
             let message = format!("`apiserver.extraArgs` enables the admission plugin {plugin}, which is {is_off}");
             let diagnostic = Diagnostic::error("disabled-plugin", message).help(help);
@@ -192,7 +192,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that a Secret that is there beforehand is named, and that values say the address of the API server, which
+    /// Checks that a Secret that exists beforehand is named, and that values say the address of the API server, which
     /// its certificates name.
     fn check_key_source(&mut self, values: &ControlPlaneValues) {
         let is_existing = values.pki.source == PkiSource::Existing;

@@ -31,7 +31,7 @@ pub struct ControlPlaneValues {
     #[serde(default)]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,
-    /// Registry to pull every image from, as `mirror.example/registry.k8s.io/etcd:3.5.35-0`. Without it each image
+    /// Registry to pull every image from, as `mirror.example/registry.k8s.io/etcd:3.5.35-0`. By default each image
     /// comes from its own registry.
     #[serde(default)]
     #[schemars(length(min = 1), regex(pattern = REGISTRY))]
@@ -61,11 +61,11 @@ pub struct ControlPlaneValues {
     pub proxy: ProxyValues,
     /// The namespace of the control plane in the hosting cluster.
     pub namespace: NamespaceValues,
-    /// Who may talk to the control plane's pods.
+    /// Network access to the control plane's pods.
     pub network_policy: ControlPlanePolicies,
-    /// Where its keys and certificates come from.
+    /// Source of the keys and certificates.
     pub pki: PkiValues,
-    /// How people and agents reach the API server.
+    /// Address at which people and agents reach the API server.
     pub exposure: ExposureValues,
     /// The store of the control plane.
     pub etcd: EtcdValues,
@@ -75,7 +75,7 @@ pub struct ControlPlaneValues {
     pub controller_manager: ComponentValues,
     /// The scheduler of the service.
     pub scheduler: SchedulerValues,
-    /// What is placed from the control plane into workload clusters.
+    /// Kinds that are placed from the control plane into workload clusters.
     pub placement: PlacementValues,
     /// Access to the cloud that the control plane runs in.
     pub cloud: CloudValues,
@@ -96,8 +96,8 @@ pub enum Spread {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceValues {
-    /// Pod Security level to label the namespace with. The control plane's pods meet the strictest. With `null` the
-    /// labels are not managed.
+    /// Pod Security level that the namespace gets as a label. The control plane's pods meet the strictest level. With
+    /// `null`, the labels are not managed.
     pub pod_security: Option<PodSecurity>,
 }
 
@@ -113,16 +113,16 @@ pub enum PodSecurity {
     Privileged,
 }
 
-/// Where the keys and certificates come from.
+/// Source of the keys and certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PkiValues {
-    /// Who creates them.
+    /// Who creates the keys and certificates.
     pub source: PkiSource,
-    /// Who renews certificates before they end, unless you keep them (source `Existing`).
+    /// Who renews certificates before they expire, unless you manage them (source `Existing`).
     pub renewal: PkiRenewal,
-    /// For source `Existing`: the Secret in the control plane's namespace with all of them, one entry per file, as
-    /// `template --pki` writes them into a folder.
+    /// For source `Existing`: the Secret in the control plane's namespace with all keys and certificates, one entry per
+    /// file, as `template --pki` writes them into a folder.
     #[serde(default)]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"))]
     pub existing_secret: Option<String>,
@@ -145,26 +145,26 @@ pub enum PkiSource {
 pub enum PkiRenewal {
     /// A CronJob in the hosting cluster, every week.
     CronJob,
-    /// Whoever installs: an install or an upgrade renews what is due.
+    /// The operator: an install or an upgrade renews certificates that are due.
     Manual,
 }
 
-/// How the API server is reached.
+/// Address of the API server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExposureValues {
     /// Kind of the API server's Service.
     #[serde(rename = "type")]
     pub kind: ExposureType,
-    /// Address in kubeconfigs. Without it: that of the load balancer, or of a node.
+    /// Address in kubeconfigs. The default is the address of the load balancer, or of a node.
     #[serde(default)]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:-]+$"))]
     pub host: Option<String>,
-    /// Port in kubeconfigs. Without it: 443, or the node port.
+    /// Port in kubeconfigs. The default is 443, or the node port.
     #[serde(default)]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
-    /// Port on every node, for type NodePort. Without it the cluster picks one.
+    /// Port on every node, for type NodePort. By default the cluster chooses one.
     #[serde(default)]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<i32>,
@@ -176,11 +176,11 @@ pub struct ExposureValues {
         "pattern": r"^((\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)$"
     })))]
     pub extra_sans: Vec<String>,
-    /// `host:port` that agents use, if it differs from the address that people use.
+    /// `host:port` for agents, if it differs from the address for people.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"))]
     pub agent_endpoint: Option<String>,
-    /// Annotations of the API server's Service; many load balancers are configured by them.
+    /// Annotations of the API server's Service, which configure many load balancers.
     pub annotations: BTreeMap<String, String>,
     /// Networks in CIDR form that may use the load balancer; all if empty.
     pub source_ranges: Vec<String>,
@@ -189,7 +189,7 @@ pub struct ExposureValues {
     #[schemars(length(min = 1, max = 317))]
     pub load_balancer_class: Option<String>,
     /// Whether nodes forward connections to other nodes (`Cluster`), or only to their own pods (`Local`), which
-    /// preserves the client's address. With `Local`, nodes without a pod of the API server do not answer. Without it
+    /// preserves the client's address. With `Local`, nodes without a pod of the API server do not answer. By default
     /// the hosting cluster decides.
     #[serde(default)]
     pub external_traffic_policy: Option<TrafficPolicy>,
@@ -207,7 +207,7 @@ pub enum TrafficPolicy {
 /// Kind of the API server's Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ExposureType {
-    /// LoadBalancer where the nodes belong to a cloud, else NodePort.
+    /// LoadBalancer if the nodes belong to a cloud, else NodePort.
     Auto,
     /// A load balancer of the hosting cluster.
     LoadBalancer,
@@ -229,7 +229,7 @@ pub struct EtcdValues {
     pub image: ImageValues,
     /// Volumes for the data.
     pub storage: StorageValues,
-    /// Size of the data at which etcd refuses writes, in bytes; less than the size of the volume. Without it: four
+    /// Size of the data at which etcd refuses writes, in bytes; less than the size of the volume. The default is four
     /// fifths of the volume, at most 8 GiB.
     #[serde(default)]
     #[schemars(range(min = SMALLEST_QUOTA, max = 17_179_869_184_i64))]
@@ -284,7 +284,7 @@ impl StorageValues {
 pub struct StorageValues {
     /// Size of each volume. It cannot be changed after the first install.
     pub size: Quantity,
-    /// StorageClass of the volumes; the hosting cluster's default if left out.
+    /// StorageClass of the volumes; by default that of the hosting cluster.
     #[serde(default)]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class: Option<String>,
@@ -303,8 +303,8 @@ pub struct ApiServerValues {
     pub allow_privileged: bool,
     /// Whether this API server calls the admission webhooks that are stored in it. If false, webhooks are stored for
     /// workload clusters and not called here. If true, a webhook whose Service runs in a workload cluster cannot be
-    /// called, and with `failurePolicy: Fail` every request that it matches is denied, also those of the scheduler and
-    /// of the agents.
+    /// called; with `failurePolicy: Fail`, every request that it matches is then denied, including requests of the
+    /// scheduler and the agents.
     pub allow_admission_webhooks: bool,
     /// The audit log.
     pub audit: AuditValues,
@@ -441,7 +441,7 @@ pub struct CloudValues {
 }
 
 impl ControlPlaneValues {
-    /// The values as templates take them, with what follows from others where it is not given.
+    /// The values as templates take them, with derived values in place of missing ones.
     #[must_use]
     pub fn with_derived_values(mut self) -> Self {
         self.etcd.quota_bytes = Some(self.etcd.effective_quota());

@@ -92,7 +92,7 @@ pub(crate) fn unknown_name(line: &str) -> Option<&str> {
 pub(crate) fn log_cause_remedy(cause: CauseId) -> Remedy {
     match cause {
         CauseId::NameLookupFailed => {
-            "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
+            "check the DNS of the cluster: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
         }
         CauseId::ComponentFailing => "fix the cause in the log line; the container retries by itself".into(),
         CauseId::VersionGuard => {

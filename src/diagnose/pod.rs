@@ -15,8 +15,8 @@ use crate::api::readiness_log;
 use crate::api::shell::foreign_word;
 use crate::k8s::object::ObjectRef;
 
-/// The restarts from which on a container in back-off counts as crashing for good: three runs have ended by then. The
-/// wait itself leaves out runs that ended for want of a dependency.
+/// The restarts from which on a container in back-off counts as crashing permanently: three runs have ended by that
+/// time. The wait itself leaves out runs that ended for want of a dependency.
 const RESTARTS: i32 = 2;
 
 /// As [`RESTARTS`], of a container between back-offs.

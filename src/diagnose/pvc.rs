@@ -116,7 +116,7 @@ impl<'a> Tries<'a> {
         Self { refused: refused.map(event_message), at_work }
     }
 
-    /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it
+    /// The finding of a refusal, if there is one. It ends no wait while a try continues that may succeed, nor when it
     /// only says that the volume takes longer than the try, or that a node has just joined.
     fn find_refusal(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
         let message = self.refused?;

@@ -236,7 +236,7 @@ impl ClusterReport {
         for (pod, status) in self.with_status() {
             let lag = status.lag_behind(newest);
             if lag > MAX_LAG {
-                warnings.push(format!("{pod} is {lag} entries of the log behind"));
+                warnings.push(format!("{pod} is {lag} log entries behind"));
             }
             let percent = |quota: u64| status.size_bytes.saturating_mul(100) / quota;
             if let Some(percent) = self.quota_bytes.filter(|quota| *quota > 0).map(percent)
@@ -350,7 +350,7 @@ mod tests {
         assert!(full.starts_with("the store of etcd-1 has 80 % of its quota"), "{full}");
         assert_eq!(warning(&|report| report.quota_bytes = Some(0)), "");
         let behind = warning(&|report| status(report, 1).raft_applied_index = 3999);
-        assert_eq!(behind, "etcd-1 is 1001 entries of the log behind");
+        assert_eq!(behind, "etcd-1 is 1001 log entries behind");
         let compacted = warning(&|report| {
             *report.members[1].hash.as_mut().unwrap() = KvHash { revision: 100, hash: 9, compact_revision: 60 };
         });

@@ -23,7 +23,7 @@ pub enum EtcdError {
         member: String,
     },
     /// It answers with an error.
-    #[error("{member} refuses: {message}")]
+    #[error("{member} refuses the request: {message}")]
     Refused {
         /// The member.
         member: String,
@@ -61,7 +61,7 @@ impl EtcdError {
         }
     }
 
-    /// Returns whether the same call may succeed when it is made again.
+    /// Returns whether the same call may succeed when it is repeated.
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::SnapshotDamaged { .. })
     }

@@ -55,7 +55,7 @@ pub struct MemberStatus {
     pub revision: i64,
     /// Size of its store on disk, in bytes.
     pub size_bytes: u64,
-    /// Part of it that holds data, in bytes. The rest is free after a defragmentation.
+    /// Part of it that contains data, in bytes. The rest is free after a defragmentation.
     pub size_in_use_bytes: u64,
     /// Term of the leadership.
     pub raft_term: u64,

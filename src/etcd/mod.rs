@@ -1,15 +1,15 @@
-//! Access to the members of etcd: messages of its API, calls, the stream of a snapshot, and what members agree on.
+//! Access to the members of etcd: messages of its API, calls, the stream of a snapshot, and the comparison of members.
 //!
 //! ```text
 //! identity   client certificate made for one run, in memory
 //! connect    TLS and HTTP/2 over any stream to a port of a pod (`PodPorts`)
 //! client     one call each: status, members, alarms, hash, value of a key
 //! snapshot   bytes of a member's store, checked against etcd's own hash while they pass
-//! agreement  what several members report, and where they differ
+//! agreement  comparison of the reports of several members
 //! ```
 //!
-//! The room knows no Kubernetes API: who implements [`PodPorts`] decides whether a port is reached by port-forward or from a
-//! pod. Every answer is data: numbers are taken as they are, texts are cut and escaped before anybody prints them.
+//! The room knows no Kubernetes API: the implementation of [`PodPorts`] reaches a port by port-forward or from a pod. Every
+//! answer is treated as data: texts are truncated and escaped before they are printed.
 
 pub mod agreement;
 mod client;

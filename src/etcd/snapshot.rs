@@ -151,7 +151,7 @@ enum Damage {
     Hash(u64),
 }
 
-/// Passes the bytes of a snapshot on, but for the last 32: those are the hash of all others, and pass when they fit.
+/// Passes the bytes of a snapshot on, except for the last 32: those are the hash of all others, and pass when they fit.
 struct Verifier {
     hash: Sha256,
     /// The last bytes that came, up to 32 of them.

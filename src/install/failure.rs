@@ -1,4 +1,4 @@
-//! Failure handling: whether the run was recorded all the same, what is undone, and what is left.
+//! Failure handling: whether the run was recorded nevertheless, what is undone, and what is left.
 
 use std::pin::pin;
 
@@ -18,9 +18,9 @@ pub enum FailureOutcome {
     NothingWritten,
     /// Everything that was written stays; another install resumes it.
     Left,
-    /// It was to be undone, and had been recorded as a whole by then.
+    /// It was to be undone, and had been recorded as a whole by that time.
     Recorded,
-    /// It was to be undone and stays all the same, for the reason given.
+    /// It was to be undone and stays nevertheless, for the reason given.
     NotUndone(String),
     /// Everything was undone.
     RolledBack,
@@ -31,7 +31,7 @@ pub enum FailureOutcome {
 /// A failed install: its error, and the outcome of its changes.
 #[derive(Debug)]
 pub struct Failure<E> {
-    /// The first error, which is the one to mend.
+    /// The first error, which is the one to fix.
     pub error: E,
     /// Outcome of the changes.
     pub aftermath: FailureOutcome,
@@ -51,7 +51,7 @@ impl Session<'_> {
     /// Returns whether the run has been recorded as a whole: then there is nothing to undo.
     ///
     /// # Errors
-    /// Refusals of the server, when it has to be asked: the answer to the last write did not come.
+    /// Refusals of the server, when it must be asked: the answer to the last write did not come.
     pub async fn is_recorded(&self) -> Result<bool, apply::Error> {
         if self.committed || self.release.is_none() {
             return Ok(self.committed);
@@ -67,7 +67,7 @@ impl Session<'_> {
         state.journal.is_none() && release.is_some() && release == self.release.as_ref()
     }
 
-    /// Tells, once, that the step under way has failed and the run is undone; not where it has changed nothing.
+    /// Tells, once, that the step in progress has failed and the run is undone; not where it has changed nothing.
     pub fn report_undo_begin(&mut self) {
         if self.engine.has_begun() && self.step != UNDOING {
             UNDOING.clone_into(&mut self.step);
@@ -116,8 +116,9 @@ impl Session<'_> {
         }
     }
 
-    /// Undoes a run that was interrupted in its first write or its last; nothing where the last was done all the same. Where
-    /// nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an earlier run.
+    /// Undoes a run that was interrupted in its first write or its last; nothing where the last was done nevertheless.
+    /// Where nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an
+    /// earlier run.
     async fn undo_interrupted(&mut self) -> Result<Option<RolledBack>, apply::Error> {
         let engine = self.engine.with_deadline(None);
         let mut late = false;

@@ -158,7 +158,7 @@ impl<'a> ImagePulls<'a> {
         let namespace = self.namespace;
         match error {
             kube::Error::Api(status) if status.code == 404 => Problem {
-                what: format!("namespace {namespace} does not exist, but images are pulled by pods in it"),
+                what: format!("namespace {namespace} does not exist, but the pods that pull images run in it"),
                 remedy: Remedy::new("`").kubectl(Place::Cluster).text(format!(" create namespace {namespace}`")),
             },
             _ => Problem {

@@ -1,4 +1,4 @@
-//! An installation that is there already, as a removal or a rollback works on it.
+//! An installation that already exists, as a removal or a rollback works on it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct Target<'a, N> {
     pub timeout: Duration,
     /// Time to wait for another run.
     pub lock_wait: Duration,
-    /// The lock that a run takes, to let go of it when the run is interrupted.
+    /// The lock that a run takes, to release it when the run is interrupted.
     pub held: HeldLock,
 }
 

@@ -6,7 +6,7 @@ use crate::api::remedy::Remedy;
 use crate::apply::Foreign;
 use crate::k8s::{Event, Events};
 
-/// Steps, what they wait for, and warnings. One step is under way at a time.
+/// Steps, what they wait for, and warnings. One step is in progress at a time.
 pub trait Progress: Send + Sync {
     /// A step begins; the one before has ended well.
     fn begin_step(&self, title: &str);

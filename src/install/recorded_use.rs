@@ -48,7 +48,7 @@ impl fmt::Display for UnconfirmedValue {
 pub struct RecordedUse {
     /// All that differ from the chart's defaults, in order.
     pub values: Vec<UsedValue>,
-    /// Those that have to be given again.
+    /// Those that must be given again.
     pub unconfirmed: Vec<UnconfirmedValue>,
 }
 
@@ -90,8 +90,8 @@ impl RecordedUse {
         found
     }
 
-    /// Finds the values of a record that would have to be given again where they cannot be: in an undo, which renders the recorded
-    /// release.
+    /// Finds the values of a record that would have to be given again where they cannot be: in an undo, which renders the
+    /// recorded release.
     pub fn unconfirmed_in(recorded: &Value, local: Option<&Value>, ordinary: Ordinary) -> Vec<UnconfirmedValue> {
         let known = |path: &[String]| local.and_then(|local| value_covering_path(local, path));
         let unconfirmed = collect_leaves(recorded)

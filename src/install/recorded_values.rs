@@ -155,9 +155,9 @@ impl fmt::Display for Forgotten {
 impl ValuesForgotten {
     fn format_headline(&self) -> String {
         match self.values.len() {
-            0 => {
-                "it was installed with values that its record does not contain, and other ones are given now".to_owned()
-            }
+            0 => "its record does not contain the values that it was installed with, and the given values differ from \
+                 them"
+                .to_owned(),
             1 => "a value that it was installed with is not given now, and would be reset".to_owned(),
             n => format!("{n} values that it was installed with are not given now, and would be reset"),
         }
@@ -176,7 +176,7 @@ impl ValuesForgotten {
                 .text(", with the values that you want; then install with the same flags");
         }
         let keeps = if self.values.iter().any(|value| value.path == PATCHES) {
-            Remedy::new("patches are not recorded: give them again with ").flag(Flag::Patch).text("; of the values, ")
+            Remedy::new("patches are not recorded: give them again with ").flag(Flag::Patch).text("; for the values, ")
         } else {
             Remedy::default()
         };
@@ -193,7 +193,7 @@ impl ValuesForgotten {
     /// would be reset.
     ///
     /// # Errors
-    /// An API that does not answer or refuses, where a secret value has to be read.
+    /// An API that does not answer or refuses, where a secret value must be read.
     pub async fn find_forgotten_values(
         package: &Package,
         state: &State,

@@ -378,7 +378,7 @@ pub fn to_planned_objects<'o>(objects: impl IntoIterator<Item = &'o Object>) -> 
     objects.into_iter().map(planned).collect()
 }
 
-/// Returns the kinds that have to be writable so that the objects can be written: API group, resource, and whether it
+/// Returns the kinds that must be writable so that the objects can be written: API group, resource, and whether it
 /// is namespaced.
 pub fn list_needed_writes(objects: &[Object]) -> Vec<(String, String, bool)> {
     let kinds: BTreeSet<(String, String, bool)> = objects

@@ -79,7 +79,7 @@ impl Stopped {
     }
 }
 
-/// A run under way: the engine, the receiver of its progress, and how far it got.
+/// A run in progress: the engine, the receiver of its progress, and how far it got.
 pub struct Session<'a> {
     /// The engine.
     pub engine: &'a Engine,
@@ -93,7 +93,7 @@ pub struct Session<'a> {
     pub(super) committed: bool,
     /// Release that the last write of the run records, once that write may be on its way.
     pub(super) release: Option<Release>,
-    /// The step under way.
+    /// The step in progress.
     pub(super) step: String,
     /// Certificates were issued to workloads that stand. Volumes follow their Secrets after a minute or so: until then a
     /// cause that lasts may be that of the former ones.
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
         self.progress.begin_step(title);
     }
 
-    /// Turns an error of the engine into one that names the step under way.
+    /// Turns an error of the engine into one that names the step in progress.
     pub fn map_engine_error(&self) -> impl FnOnce(apply::Error) -> Stopped + use<> {
         let step = self.step.clone();
         move |source| Stopped { step, source: Box::new(source) }
@@ -130,7 +130,7 @@ impl<'a> Session<'a> {
     /// Runs requests without their own deadline within the deadline of the run.
     ///
     /// # Errors
-    /// What the work meets; a time-out of the step under way.
+    /// What the work meets; a time-out of the step in progress.
     pub async fn in_time<T, E: From<Stopped>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         match tokio::time::timeout_at(self.deadline.into(), work).await {
             Ok(outcome) => outcome,
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Starts writing a plan, or goes on with it after a part.
+    /// Starts writing a plan, or continues with it after a part.
     ///
     /// # Errors
     /// Refusals of the engine.
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Begins the step of a workload, unless it is under way.
+    /// Begins the step of a workload, unless it is in progress.
     fn step_of(&mut self, workload: &ObjectRef, title: impl Fn(&str) -> String) {
         let step = title(&workload.name);
         if self.step != step {

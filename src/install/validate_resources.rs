@@ -34,7 +34,7 @@ pub fn check_resources(path: &[&str], resources: &Resources, tree: &ValuesTree) 
                 .label(format!("expected at least {LEAST_MEMORY}Mi; without a unit it is bytes"));
             let number = text.trim_end_matches(|c: char| !c.is_ascii_digit());
             if parse_quantity(&format!("{number}Mi")).is_some_and(starts_within) {
-                diagnostic = diagnostic.help(format!("write `{number}Mi` if that is meant"));
+                diagnostic = diagnostic.help(format!("write `{number}Mi` if you mean mebibytes"));
             }
             wrong("limits", name, diagnostic);
             continue;
@@ -42,7 +42,7 @@ pub fn check_resources(path: &[&str], resources: &Resources, tree: &ValuesTree) 
         let Some(request) = resources.requests.get(name) else { continue };
         if parse_quantity(&request.0).is_some_and(|asked| asked > amount) {
             let key = [path, &["resources", "requests", &name.replace('.', "\\.")]].concat().join(".");
-            let message = format!("the limit `{text}` is less than `{}`, which is requested", request.0);
+            let message = format!("the limit `{text}` is lower than the request `{}`", request.0);
             let help = format!("raise the limit, or request less: `--set {key}={text}`");
             wrong("limits", name, Diagnostic::error("limit-below-request", message).help(help));
         }
@@ -102,7 +102,7 @@ mod tests {
         let (codes, text) = found(&["resources.limits.memory=31Mi", "resources.limits.cpu=19m"]);
         let expected = ["resources.limits.cpu limit-below-request", "resources.limits.memory limit-below-request"];
         assert_eq!(codes, expected);
-        assert!(text.contains("`31Mi` is less than `32Mi`"), "{text}");
+        assert!(text.contains("`31Mi` is lower than the request `32Mi`"), "{text}");
         assert!(text.contains("--set resources.requests.memory=31Mi"), "{text}");
         let key = r"example\.com/device";
         let (_, text) = found(&[&format!("resources.requests.{key}=2,resources.limits.{key}=1")]);
@@ -114,7 +114,7 @@ mod tests {
         for (given, meant) in [("512", Some("512Mi")), ("512m", Some("512Mi")), ("512k", Some("512Mi")), ("3", None)] {
             let (codes, text) = found(&[&format!("resources.limits.memory={given}")]);
             assert_eq!(codes, ["resources.limits.memory out-of-range"], "{given}");
-            assert_eq!(text.contains("if that is meant"), meant.is_some(), "{given}: {text}");
+            assert_eq!(text.contains("if you mean mebibytes"), meant.is_some(), "{given}: {text}");
             assert!(meant.is_none_or(|meant| text.contains(&format!("write `{meant}`"))), "{given}: {text}");
         }
     }

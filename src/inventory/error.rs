@@ -108,7 +108,7 @@ impl Error {
             Self::Request(error) => return error.remedy(),
             Self::Locked { .. } => Remedy::new("wait for the other run (")
                 .flag(Flag::LockWait("5m"))
-                .text("); a lock that is not renewed expires and can then be taken"),
+                .text("); a lock that is not renewed expires, and another run can then take it"),
             Self::PlanOutdated => "run the command again".into(),
             Self::LockLost { .. } => "run the command again when the other run has ended".into(),
             Self::OperationOpen { .. } => "complete or undo it with the command that began it".into(),

@@ -18,7 +18,7 @@ pub(crate) const ROLLBACK: &str = "rollback";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is under way, or was killed.
+    /// It is in progress, or was killed.
     Started,
     /// It ended well.
     Succeeded,
@@ -38,7 +38,7 @@ pub struct Revision {
     pub revision: u32,
     /// Time at which it began, before it took the lock, RFC 3339.
     pub started: String,
-    /// Time at which it let go of the lock, RFC 3339; none while it runs, or where it was killed.
+    /// Time at which it released the lock, RFC 3339; none while it runs, or where it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// User who ran it, and the host: `user@host`.
@@ -83,7 +83,7 @@ impl History {
         self.0.drain(..surplus);
     }
 
-    /// Notes how the run under way ended, and what it was to leave where that became known only since.
+    /// Notes how the run in progress ended, and what it was to leave where that became known only since.
     pub(crate) fn end_revision(&mut self, outcome: Outcome, release: Option<&Release>) {
         if let Some(last) = self.0.last_mut().filter(|last| last.outcome == Outcome::Started) {
             last.ended = Some(jiff::Timestamp::now().to_string());
@@ -92,7 +92,7 @@ impl History {
         }
     }
 
-    /// Notes that what a run had changed is undone: by itself, or by the run under way, which has then done its work.
+    /// Notes that what a run had changed is undone: by itself, or by the run in progress, which has then done its work.
     pub(crate) fn end_undone(&mut self, release: Option<&Release>) {
         match self.0.last() {
             Some(last) if last.command == ROLLBACK => self.end_revision(Outcome::Succeeded, None),

@@ -20,7 +20,7 @@ pub enum Undo {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         theirs: Option<Theirs>,
     },
-    /// It was there and not ours: let go of our fields, then merge these former values of fields taken from others.
+    /// It was there and not ours: release our fields, then merge these former values of fields taken from others.
     Release {
         /// Merge patch (RFC 7396), often empty; null in the local file for Secrets.
         patch: Value,
@@ -113,7 +113,7 @@ pub struct Journal {
     /// True if this run, or an interrupted one that it continues, made the namespace.
     #[serde(default)]
     pub namespace_created: bool,
-    /// Uids of the volume claims that were there before the stateful sets that the run made: their data is not its own.
+    /// Uids of the volume claims that already existed the stateful sets that the run made: their data is not its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<String>,
     /// Read from the copy on a machine. That tells neither which claims were there before, nor what has become of the run
@@ -143,7 +143,7 @@ impl Journal {
         }
     }
 
-    /// Returns whether the run removes the installation. What it has deleted is not made again by an undo.
+    /// Returns whether the run removes the installation. What it has deleted is not recreated by an undo.
     pub fn is_removal(&self) -> bool {
         self.command == REMOVAL
     }

@@ -21,7 +21,7 @@ struct Head {
     install_uid: String,
 }
 
-/// A line of the copy with uids of claims that were there before the run, as in [`Journal::claims`].
+/// A line of the copy with uids of claims that already existed the run, as in [`Journal::claims`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claims {
@@ -91,7 +91,7 @@ impl LocalJournal {
         Ok(journal.filter(|journal| !journal.steps.is_empty()))
     }
 
-    /// Appends the uids of claims that were there before the run.
+    /// Appends the uids of claims that already existed the run.
     pub(crate) fn append_claims(&mut self, claims: &[String]) -> Result<(), Error> {
         if claims.is_empty() {
             return Ok(());

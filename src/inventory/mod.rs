@@ -1,4 +1,4 @@
-//! The inventory of an installation: whose objects they are, the record, the lock, and the journal of the run under way.
+//! The inventory of an installation: owner labels, the record, the lock, and the journal of the current run.
 //!
 //! One Secret per installation, [`Owner::record_name`], contains all of it; a file on this machine repeats the journal.
 

@@ -46,7 +46,7 @@ impl Operation {
 }
 
 impl State {
-    /// Notes an operation that begins or goes on. What a release waited for is the operation's from now on.
+    /// Notes an operation that begins or continues. What a release waited for is the operation's from now on.
     pub(super) fn note_operation(&mut self, operation: &Operation) {
         self.operation = Some(operation.clone());
         if let Some(record) = &mut self.record {

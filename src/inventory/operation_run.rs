@@ -1,5 +1,5 @@
-//! A long operation at work: it is written down before each stage, so that the same command goes on after an interruption.
-//! While one is open, no other command changes the installation.
+//! A long operation at work: it is recorded before each stage, so that the same command continues after an
+//! interruption. While one is open, no other command changes the installation.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct OperationTarget<'a> {
     pub owner: &'a Owner,
     /// Time to wait for another run's lock.
     pub lock_wait: Duration,
-    /// The lock; whoever shares it can let go of it.
+    /// The lock; whoever shares it can release it.
     pub held: &'a HeldLock,
 }
 
@@ -55,7 +55,7 @@ impl OperationTarget<'_> {
         Ok(OperationRun { store: LockedStore::new(store) })
     }
 
-    /// Lets go of the lock of an operation that stopped. What was written down is kept.
+    /// Lets go of the lock of an operation that stopped. What was recorded is kept.
     ///
     /// # Errors
     /// What the server refuses; the lock then ends by itself.
@@ -73,7 +73,7 @@ impl OperationRun {
         self.store.lock_store().await.update_state(|state| state.operation = Some(operation.clone())).await
     }
 
-    /// Ends the operation: it is written down as this, or forgotten, and the lock is let go of.
+    /// Ends the operation: it is recorded as this, or forgotten, and the lock is released.
     ///
     /// # Errors
     /// As for [`OperationRun::write_operation`].

@@ -2,7 +2,7 @@
 //!
 //! The three are in one object so that each step is one request and "the journal is closed" and "the record is new"
 //! are the same write. The Secret is also the parent of the ApplySet. It never holds manifests, only former fields of
-//! objects that a run under way is changing.
+//! objects that a run in progress is changing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -172,7 +172,7 @@ fn hash_into(value: &Value, hasher: &mut Sha256) {
 pub struct State {
     /// The last completed state; none before the first install is complete.
     pub record: Option<Record>,
-    /// Journal of a run under way, or of one that was interrupted.
+    /// Journal of a run in progress, or of one that was interrupted.
     pub journal: Option<Journal>,
     /// Lock of the run that is at work.
     pub lock: Option<Lock>,
@@ -253,7 +253,7 @@ impl State {
         })
     }
 
-    /// Reads the Secret of an owner. The names in the record become parts of paths, so they have to be names; those in the
+    /// Reads the Secret of an owner. The names in the record become parts of paths, so they must be names; those in the
     /// journal are compared with what the charts render before anything is done.
     ///
     /// # Errors

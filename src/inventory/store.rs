@@ -46,7 +46,7 @@ pub(crate) struct LockOptions<'a> {
     pub(crate) held: &'a HeldLock,
     /// Set from the first write on, when there may be something of this run.
     pub(crate) begun: &'a AtomicBool,
-    /// Run of the operation that this one goes on with; any other one that is open is in the way.
+    /// Run of the operation that this one continues with; any other one that is open is in the way.
     pub(crate) goes_on_with: Option<&'a str>,
 }
 
@@ -315,8 +315,8 @@ impl Store {
                 name: self.owner.record_name(),
                 namespace: self.owner.namespace.clone(),
                 why: format!(
-                    "the journal to undo this run needs {} KiB, but a Secret can have {} KiB; nothing of this step \
-                     was written",
+                    "the journal to undo this run needs {} KiB, but a Secret can contain {} KiB; this step was not \
+                     written",
                     size / 1024,
                     LARGEST / 1024
                 ),

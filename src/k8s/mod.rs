@@ -1,7 +1,7 @@
 //! Talks to the API server of a cluster: kubeconfigs, requests with retries and deadlines, watches, and the names and
-//! managed fields of objects. Knows nothing of installations.
+//! managed fields of objects. The room does not know installations.
 //!
-//! Two clients share what lies here. `fleetctl` uses [`Server`], a few verbs on JSON values, each with its own retries;
+//! Two clients share this code. `fleetctl` uses [`Server`], a few verbs on JSON values, each with its own retries;
 //! the scheduler and the agent use kube's typed `Api` over [`connect::daemon_client`].
 
 pub(crate) mod await_object;

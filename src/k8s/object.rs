@@ -109,7 +109,7 @@ pub(crate) fn object_uid(object: &Value) -> &str {
     text_at(object, "/metadata/uid").unwrap_or_default()
 }
 
-/// Returns whether somebody has asked for its deletion, which cannot be taken back.
+/// Returns whether somebody has asked for its deletion, which cannot be withdrawn.
 pub(crate) fn is_terminating(live: &Value) -> bool {
     text_at(live, "/metadata/deletionTimestamp").is_some()
 }

@@ -47,7 +47,7 @@ pub(crate) enum Update {
 
 /// Reason that one watch ended.
 enum End {
-    /// Its time was up, or the connection broke: go on from this version.
+    /// Its time was up, or the connection broke: continue from this version.
     Again(String),
     /// The version is too old: list again.
     Stale,

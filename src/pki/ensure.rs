@@ -244,7 +244,7 @@ pub fn ensure_chosen(
     Ok(completed)
 }
 
-/// The certificate and key that were found for a leaf, if they can go on being used.
+/// The certificate and key that were found for a leaf, if they can continue being used.
 fn find_usable_leaf(
     found: &Files,
     leaf: Leaf,

@@ -18,7 +18,7 @@ pub enum PkiError {
         entry: String,
     },
     /// It ends before its end.
-    #[error("`{entry}` is cut: its end is missing, which a full disk or a power failure may have caused")]
+    #[error("`{entry}` is truncated: its end is missing, which a full disk or a power failure may have caused")]
     Cut {
         /// The entry that is cut.
         entry: String,
@@ -82,7 +82,7 @@ pub enum PkiError {
         now: Timestamp,
     },
     /// The system's random numbers cannot be had.
-    #[error("the system gave no random numbers")]
+    #[error("the system returned no random numbers")]
     Random,
     /// The certificate library refused.
     #[error("cannot create `{entry}`")]
@@ -119,7 +119,7 @@ impl PkiError {
         }
     }
 
-    /// Returns whether the text of an entry is damaged, so that it proves nothing about whose it is.
+    /// Returns whether the text of an entry is damaged, so that it proves nothing about its owner.
     pub const fn is_of_damaged_text(&self) -> bool {
         matches!(self, Self::Empty { .. } | Self::Cut { .. } | Self::Unreadable { .. })
     }

@@ -1,4 +1,5 @@
-//! The leaves: every certificate that an authority issues, each for one use, and when one is still good.
+//! The leaves: every certificate that an authority issues, each for one use, and when one is still good. Their
+//! validity is in `certificate_lifetime.rs`.
 
 use std::time::Duration;
 
@@ -9,38 +10,8 @@ use time::OffsetDateTime;
 use super::authority::{distinguished_name, random_serial_number, validity_period};
 use super::certificate::{signed_by, with_parsed_certificate};
 use super::private_key::PrivateKey;
-use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
+use super::{Authorities, AuthorityKind, CertificateFacts, Lifetimes, PkiError, San, SecretText};
 use crate::api::util::digest;
-
-const DAY: u64 = 24 * 60 * 60;
-
-/// Number of days before its expiry from which an install reissues a leaf.
-pub const RENEW_DAYS: u64 = 60;
-
-/// Validity of certificates, and the time before its end at which a leaf is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetimes {
-    /// Life of an authority.
-    pub authority: Duration,
-    /// Life of a leaf; never beyond that of its authority.
-    pub leaf: Duration,
-    /// A leaf with less than this left is no longer good.
-    pub renew_before: Duration,
-    /// A CA with less than this left is signed again with its own key; zero if it is used up to its end.
-    pub renew_authority_before: Duration,
-}
-
-impl Default for Lifetimes {
-    /// Ten years, one year, [`RENEW_DAYS`], one year.
-    fn default() -> Self {
-        Self {
-            authority: Duration::from_secs(3650 * DAY),
-            leaf: Duration::from_secs(365 * DAY),
-            renew_before: Duration::from_secs(RENEW_DAYS * DAY),
-            renew_authority_before: Duration::from_secs(365 * DAY),
-        }
-    }
-}
 
 /// Use of a certificate (extended key usage).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,8 +290,8 @@ fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<Offse
     OffsetDateTime::from_unix_timestamp(end.as_second()).map_err(|_| PkiError::Time { now: end })
 }
 
-/// Returns whether a leaf can go on being used: issuer, subject, use, addresses and key are as wanted and enough time
-/// is left. The error is the reason to reissue it.
+/// Returns whether a leaf can continue being used: issuer, subject, use, addresses and key are as wanted and enough
+/// time is left. The error is the reason to reissue it.
 pub fn still_good(
     authorities: &Authorities,
     spec: &LeafSpec,

@@ -1,4 +1,4 @@
-//! Promises of a whole set: chains, uses, addresses, and that a working set is never made anew.
+//! Promises of a whole set: chains, uses, addresses, and that a working set is never recreated.
 
 use std::collections::BTreeSet;
 use std::process::Command;

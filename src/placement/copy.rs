@@ -77,7 +77,7 @@ impl CopyError {
         }
     }
 
-    /// Returns whether the policy has to be changed, and not the object.
+    /// Returns whether the policy must be changed, and not the object.
     pub fn is_override(&self) -> bool {
         matches!(self, Self::Override(_))
     }

@@ -65,7 +65,7 @@ fn not_running_reason(reason: &str) -> Option<&'static str> {
 /// Event about a copy, upon which its owner may have to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
-    /// Whether something has to be done.
+    /// Whether something must be done.
     pub warning: bool,
     /// Reason of the event.
     pub reason: &'static str,

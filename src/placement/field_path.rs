@@ -91,7 +91,7 @@ impl FieldPath {
         }
     }
 
-    /// Returns whether it names a new element instead of one that is there.
+    /// Returns whether it names a new element instead of one that exists.
     pub fn is_append(&self) -> bool {
         self.steps.last() == Some(&Step::Append)
     }

@@ -1,6 +1,6 @@
 //! What agents and tenants may write, at random: whatever it is, it is read within bounds, and decided about.
 //!
-//! `PROPTEST_CASES=100000 cargo test --release --lib placement::hostile` goes on for minutes.
+//! `PROPTEST_CASES=100000 cargo test --release --lib placement::hostile` continues for minutes.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use super::matching::{Direct, Policy};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, Schedule};
 
-/// Most cases of a test, but for `PROPTEST_CASES`.
+/// Most cases of a test, except for `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 24 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }

@@ -173,7 +173,7 @@ impl Reading<'_> {
         let Some(labels) = labels else { return Vec::new() };
         let is_bounded = labels.dropped_keys.len() <= DROPPED_KEYS;
         if !is_bounded || labels.dropped_keys.iter().any(|key| key.len() > QUALIFIED) {
-            self.leave_out("labels of nodes, because too many left-out keys are named");
+            self.leave_out("labels of nodes, because too many omitted keys are listed");
             return Vec::new();
         }
         self.part.dropped_keys.clone_from(&labels.dropped_keys);

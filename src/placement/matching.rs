@@ -205,7 +205,7 @@ impl Policies {
     }
 
     /// Sets whether annotations of objects count for nothing; an empty `cluster` keeps an object in the control plane
-    /// all the same.
+    /// nevertheless.
     #[must_use]
     pub fn with_direct_placement_denied(self, denied: bool) -> Self {
         Self { denies_direct: denied, ..self }

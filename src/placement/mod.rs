@@ -3,11 +3,11 @@
 //! Everything here is a pure function over plain data: no clock, no network, no randomness. The scheduler, the agent and
 //! the command line ask the same code, and the same input always gives the same answer.
 //!
-//! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
+//! [`facts`] reduces a manifest to its requests, [`matching`] finds the policy that decides, [`names`] makes the names
 //! of groups and copies. [`fleet`] holds the clusters, each with its [`room`] from an [`inventory`]; [`decide`] finds the targets of a group,
-//! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`copy_state`] reads how far it is, [`dependencies`]
-//! finds what it lacks, [`aggregate`] makes the status of a source, and [`explain`] says a decision in words. [`moves`]
-//! moves a group from one cluster to another. [`simulate`] decides everything at once, for a state that is only thought of.
+//! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`copy_state`] reads its progress, [`dependencies`]
+//! finds missing objects that it needs, [`aggregate`] makes the status of a source, and [`explain`] formats a decision as text. [`moves`]
+//! moves a group from one cluster to another. [`simulate`] decides everything at once, for an assumed state.
 
 pub mod aggregate;
 pub mod assignment;

@@ -1,4 +1,4 @@
-//! Names that have to be the same for ever: of groups, of copies, of label values.
+//! Names that must be the same for ever: of groups, of copies, of label values.
 
 use super::facts::{Facts, ObjectKey};
 use super::matching::Policy;

@@ -96,7 +96,7 @@ impl Reason {
         }
     }
 
-    /// Returns whether work that is there stays, because the cluster may still run it.
+    /// Returns whether work that exists stays, because the cluster may still run it.
     pub(super) fn may_keep_work(&self) -> bool {
         matches!(self, Self::NotReady | Self::NotAccepted | Self::ApiMissing(_) | Self::Tainted(_))
     }

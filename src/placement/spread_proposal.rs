@@ -59,8 +59,8 @@ fn is_one_whole(amounts: &ClusterAmounts) -> bool {
     amounts.len() <= 1 && amounts.values().all(|amount| *amount == 1)
 }
 
-/// Returns a record whose amounts are those of its policy: one that was written when the group was spread, or was not, says
-/// other amounts, and is written anew after its copies. `find_copy` finds the copy of what is divided.
+/// Returns a record whose amounts are those of its policy: one that was written when the group was spread, or was not,
+/// says other amounts, and is written again after its copies. `find_copy` finds the copy of what is divided.
 fn fit_record<'s>(
     mut record: MoveRecord,
     (is_spread, divided): (bool, Option<&Facts>),

@@ -72,8 +72,8 @@ enum Step {
     Take,
     /// Another process leads.
     Wait,
-    /// The Lease is older than it was, or gone: the store was restored from a backup, and watches that go on from a later
-    /// version would stay silent. Nothing is written, so that a term that is under way ends.
+    /// The Lease is older than it was, or gone: the store was restored from a backup, and watches that continue from a
+    /// later version would stay silent. Nothing is written, so that a term that is in progress ends.
     Restored,
 }
 

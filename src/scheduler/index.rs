@@ -283,7 +283,7 @@ impl Index {
         self.with_index_state(|inner| std::mem::take(&mut inner.deleted))
     }
 
-    /// Adds clusters whose rights have to be revoked: after a failed attempt, or orphans.
+    /// Adds clusters whose rights must be revoked: after a failed attempt, or orphans.
     pub fn add_deleted(&self, names: impl IntoIterator<Item = String>) {
         self.with_index_state(|inner| inner.deleted.extend(names));
     }

@@ -219,6 +219,6 @@ async fn lease_watches_end_before_leases_expire() {
     assert!(query.contains(&format!("timeoutSeconds={LEASES_WATCH}")), "{query}");
     // A renewal is up to eleven seconds old when the server disappears, and there is to be time to find another one.
     let noticed = Duration::from_secs(11 + 5 + u64::from(LEASES_WATCH));
-    assert!(noticed + Duration::from_secs(5) < crate::api::protocol::LEASE_DURATION);
+    assert!(noticed + Duration::from_secs(5) < crate::api::lost_cluster_timeout::LEASE_DURATION);
     assert!(LEASES_READ_TIMEOUT > Duration::from_secs(LEASES_WATCH.into()), "a watch without events is no fault");
 }

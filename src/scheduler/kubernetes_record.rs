@@ -1,6 +1,6 @@
 //! Records by which Kubernetes minor the objects of the control plane are stored, for the guard of its API server: see
 //! [`crate::api::kubernetes_record`]. A newer minor counts once the API server has answered as nothing else for five
-//! minutes: until then a change that fails can be taken back. The first record is written at once.
+//! minutes: until then a change that fails can be undone. The first record is written at once.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Time between two looks at the version of the API server.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// Time for which it has to be of one minor before that is recorded.
+/// Time for which it must be of one minor before that is recorded.
 const STEADY: Duration = Duration::from_secs(300);
 
 /// Minor version that the API server is known to serve.

@@ -1,10 +1,10 @@
 //! `fleet-scheduler`: the controllers of the control plane.
 //!
-//! It runs beside the control plane's own API server. Of several replicas one leads. The leader applies the bootstrap objects
-//! of the chart, renews the Secret that agents start from, registers workload clusters and monitors them. It has no state
+//! It runs beside the control plane's own API server. One of several replicas is the leader. The leader applies the bootstrap objects
+//! of the chart, renews the Secret with which agents register, registers workload clusters and monitors them. It has no state
 //! of its own: after a restart everything is read from the API server.
 //!
-//! Its client certificate is in `system:masters`: it creates the first RBAC binding, so there can be none for itself.
+//! Its client certificate is in `system:masters`: it creates the first RBAC binding, so no binding for the scheduler itself can exist before.
 
 pub mod agent_clock;
 mod certificate_metric;

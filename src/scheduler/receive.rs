@@ -38,7 +38,7 @@ pub struct ReceiveArgs {
     #[arg(long)]
     pub max_bytes: u64,
 
-    /// Seconds within which the file has to be there
+    /// Seconds within which the file must be there
     #[arg(long, default_value_t = 1800)]
     pub within_seconds: u64,
 
@@ -51,7 +51,7 @@ pub struct ReceiveArgs {
     pub port: u16,
 }
 
-/// Runs `fleet-scheduler receive`: returns once the file is whole and on disk.
+/// Runs `fleet-scheduler receive`: returns once the file is complete and on disk.
 ///
 /// # Errors
 /// A port that is taken; no whole file in time; the signal to stop.
@@ -97,11 +97,11 @@ pub async fn receive_file(listener: &TcpListener, args: &ReceiveArgs) -> anyhow:
         let _ = timeout(SILENT_FOR, answer_sender(&mut stream, &answer)).await;
         match received {
             Ok(bytes) => {
-                tracing::info!(bytes, "the file is whole");
+                tracing::info!(bytes, "the file is complete");
                 return Ok(());
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection brought no whole file");
+                tracing::warn!(%error, "a connection did not deliver a complete file");
                 last = error.to_string();
             }
         }

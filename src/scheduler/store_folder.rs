@@ -55,7 +55,7 @@ pub struct StoreArgs {
     #[arg(long)]
     pub run: String,
 
-    /// Bytes that have to be free for `prepare`
+    /// Bytes that must be free for `prepare`
     #[arg(long, default_value_t = 0)]
     pub need_bytes: u64,
 

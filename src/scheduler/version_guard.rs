@@ -1,10 +1,11 @@
 //! `fleet-scheduler guard`: runs before an API server and does not let it start on objects of a Kubernetes minor that it may
 //! not follow, however its manifest came there: `kubectl apply` and GitOps pass by what `fleetctl` refuses.
 //!
-//! An API server goes up one minor at a time (the version skew policy of Kubernetes, also for a single one) and never down:
-//! it does not read all that a newer one has stored. The minor of the objects is in etcd itself, see
-//! [`crate::api::kubernetes_record`]. Where etcd does not answer the guard fails after a while, and is started again, as the API
-//! server would be: to go on then would let any API server pass whenever etcd is replaced at the same time.
+//! An API server goes up one minor at a time (the version skew policy of Kubernetes, also for a single one) and never
+//! down: it does not read all that a newer one has stored. The minor of the objects is in etcd itself, see
+//! [`crate::api::kubernetes_record`]. Where etcd does not answer the guard fails after a while, and is started again,
+//! as the API server would be: to continue then would let any API server pass whenever etcd is replaced at the same
+//! time.
 
 use std::time::Duration;
 

@@ -371,7 +371,7 @@ fn the_quick_way_renders_what_the_careful_one_does() {
     }
 }
 
-/// Every flattened line, and what each preset changes in it: `cargo bed goldens` writes them anew.
+/// Every flattened line, and what each preset changes in it: `cargo bed goldens` writes them again.
 #[test]
 fn the_flattened_agent_is_the_golden_one() {
     for chart in charts() {

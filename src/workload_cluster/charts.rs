@@ -33,8 +33,9 @@ const SHARED_NAME: &str = "fleet-agent";
 /// change only objects in the namespace, which they may edit anyway, such as the Deployment and its image: they can run
 /// anything as the agent, with its permissions.
 ///
-/// All others have to be given again: `placement`, which is the agent's rights in the whole cluster, and arguments and variables,
-/// by which the agent can be told to keep to less of its limits. So has what later versions add, until it stands here.
+/// All others must be given again: `placement`, which is the agent's rights in the whole cluster, and arguments and
+/// variables, by which the agent can be told to keep to less of its limits. So has what later versions add, until it
+/// stands here.
 pub const ORDINARY_VALUES: Ordinary = Ordinary {
     paths: &[
         "imageRegistry",

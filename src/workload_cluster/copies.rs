@@ -37,7 +37,7 @@ impl PlacedObject {
         Self { namespace, kind: kind.kind, name, group: kind.group, uid }
     }
 
-    /// Returns whether it is a namespace: one that is there for what is in it needs nobody's decision.
+    /// Returns whether it is a namespace: one that exists for what is in it needs nobody's decision.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.kind == "Namespace"
     }
@@ -102,7 +102,7 @@ impl Copies {
         Ok(found)
     }
 
-    /// Finds those of some copies that hold data: PersistentVolumeClaims, and StatefulSets with templates of them.
+    /// Finds those of some copies that contain data: PersistentVolumeClaims, and StatefulSets with templates of them.
     ///
     /// # Errors
     /// A StatefulSet that cannot be read.

@@ -323,7 +323,7 @@ impl Installer<'_> {
         Ok(Source { facts, secret, hub: Some(hub.clone()) })
     }
 
-    /// The Secret as it is applied here: its text, and the labels that say whose it is.
+    /// The Secret as it is applied here: its text, and the labels that say its owner.
     fn build_secret_copy(&self, secret: &Secret) -> Value {
         let labels = secret.metadata.labels.iter().flatten();
         let labels: serde_json::Map<String, Value> = labels

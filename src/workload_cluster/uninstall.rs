@@ -58,7 +58,7 @@ pub enum Drain {
     Done,
     /// No agent runs here that could ask for it.
     NoAgent,
-    /// These objects are here still; the request is taken back.
+    /// These objects are here still; the request is withdrawn.
     Left(Vec<PlacedObject>),
 }
 
@@ -71,8 +71,8 @@ fn deployments_api(client: &Client, namespace: &str) -> Api<Deployment> {
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that is
-/// not met is taken back.
+/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that
+/// is not met is withdrawn.
 ///
 /// # Errors
 /// A workload cluster that does not answer or refuses.
@@ -128,8 +128,8 @@ impl Target<'_> {
         Ok(Some(Copies::new(self.client, &placed_by, Kinds::with_added(served.kinds))))
     }
 
-    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the run may
-    /// take; `left` hears which are here still. A request that is not met is taken back.
+    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the
+    /// run may take; `left` hears which are here still. A request that is not met is withdrawn.
     ///
     /// # Errors
     /// A workload cluster that does not answer or refuses.
@@ -165,7 +165,7 @@ impl Target<'_> {
         Identity::new(self.client, self.namespace.as_str())
     }
 
-    /// Asks the agent to leave the control plane, and waits for its answer. A request that is not met is taken back.
+    /// Asks the agent to leave the control plane, and waits for its answer. A request that is not met is withdrawn.
     ///
     /// # Errors
     /// A workload cluster that does not answer or refuses.

@@ -30,8 +30,8 @@ pub struct AgentValues {
     pub version: Option<String>,
     /// Image.
     pub image: ImageValues,
-    /// Registry to pull the image from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
-    /// image comes from its own registry.
+    /// Registry to pull the image from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. By default the image
+    /// comes from its own registry.
     #[serde(default)]
     #[schemars(length(min = 1), regex(pattern = REGISTRY))]
     pub image_registry: Option<String>,
@@ -54,11 +54,11 @@ pub struct AgentValues {
     /// Replicas; one is the leader, a second is on standby.
     #[schemars(range(min = 1, max = 2), extend("x-since" = "v0.8"))]
     pub replicas: i32,
-    /// Who may talk to the agent's pod.
+    /// Network access to the agent's pod.
     pub network_policy: AgentPolicies,
     /// Facts that the agent reports about its cluster instead of detected ones.
     pub cluster: ClusterValues,
-    /// What is placed into the cluster.
+    /// Objects that the agent may place into the cluster.
     pub placement: AgentPlacementValues,
     /// Whether a ValidatingAdmissionPolicy limits what the agent's service account may write, whoever uses it.
     pub admission_policy: AdmissionPolicy,
@@ -82,11 +82,11 @@ pub struct AgentValues {
     pub proxy: ProxyValues,
 }
 
-/// Whether the chart brings an admission policy for the agent's service account.
+/// Whether the chart contains an admission policy for the agent's service account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionPolicy {
-    /// If the cluster serves such policies, from Kubernetes 1.30 on. If its version is unknown: if all Kubernetes
-    /// versions that the service version supports serve them.
+    /// If the cluster serves such policies, from Kubernetes 1.30 on. If the version of the cluster is unknown: if all
+    /// Kubernetes versions that the service version supports serve such policies.
     Auto,
     /// Always.
     Enabled,
@@ -94,7 +94,7 @@ pub enum AdmissionPolicy {
     Disabled,
 }
 
-/// Facts about the cluster; the agent detects those that are left out.
+/// Facts about the cluster; the agent detects the facts that are not set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterValues {

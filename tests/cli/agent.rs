@@ -92,7 +92,10 @@ fn what_is_wrong_on_the_command_line_is_said_before_a_cluster_is_looked_for() {
     sandbox.run(&["install", "agent", "west"]).fails(1, &["no kubeconfig was found", "KUBECONFIG"]);
     sandbox.run(&["template", "agent", "west", "--kube-version", "1.31"]).fails(3, &["v0.6.1", "v1.31", "versions"]);
     let limit = sandbox.run(&["install", "agent", "west", "--set", "resources.limits.memory=16Mi"]);
-    limit.fails(2, &["limit-below-request", "--set:1:25", "`32Mi`, which is requested", "= help: raise the limit"]);
+    limit.fails(
+        2,
+        &["limit-below-request", "--set:1:25", "is lower than the request `32Mi`", "= help: raise the limit"],
+    );
     sandbox.run(&["get", "clusters", "west", "--selector", "a=b"]).fails(2, &["--selector"]);
     sandbox.run(&["get", "clusters", "-o", "table"]).fails(2, &["wide", "json", "yaml", "name"]);
     for list in ["clusters", "schedulegroups", "deployments"] {

@@ -110,7 +110,7 @@ fn every_documented_exit_code_is_made_by_a_command_and_every_other_is_documented
         (2, (wrong_arguments, "etcd.quotaBytes")),
         (3, (refused_by_preflight, "v1.99")),
         (4, (timed_out, "timed out waiting for the condition: Cluster west")),
-        (5, (left_part_done, "elsewhere/left: it has our label")),
+        (5, (left_part_done, "elsewhere/left: it has the label of this installation")),
         (6, (refused_for_safety, "is not this program")),
         (7, (not_healthy, "no control plane is installed in namespace fleet")),
         (130, (interrupted, "was interrupted")),

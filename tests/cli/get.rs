@@ -143,7 +143,7 @@ fn who_would_delete_a_cluster_that_is_alive_is_told_to_uninstall_its_agent_in_th
         "metadata": {"name": "west", "managedFields": written},
         "spec": {"name": "west"}, "status": {"conditions": [ready]}});
     use_cluster(&sandbox, &serve(move |_, _| (200, west.clone())));
-    assert_eq!(sandbox.run(&["accept", "west"]).succeeds(), "Workload cluster west was accepted before.\n");
+    assert_eq!(sandbox.run(&["accept", "west"]).succeeds(), "Workload cluster west is already accepted.\n");
     let ran = sandbox.run(&["delete", "cluster", "west", "--context", "hosting"]);
     ran.fails(6, &["needs confirmation", "`fleetctl uninstall agent west --context CONTEXT`"]);
 }

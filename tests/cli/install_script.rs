@@ -198,7 +198,7 @@ fn every_shell_and_every_tool_installs_the_program_and_replaces_an_older_one() {
                 let machine = Machine::with(&tools, shell);
                 if (shell[0], get) == ("busybox", "wget") {
                     // Debian's takes its own wget before that of the PATH.
-                    machine.fails(&machine.install(), &["may not check certificates"]);
+                    machine.fails(&machine.install(), &["may not verify certificates"]);
                     continue;
                 }
                 machine.succeeds(&machine.install(), "v1.2.0 linux-amd64");
@@ -261,7 +261,7 @@ fn a_wrong_sum_and_a_cut_download_leave_nothing_and_an_older_program_where_it_wa
         machine.files.lock().unwrap().insert("fleetctl-linux-amd64".to_owned(), program("v6.6.6"));
         let wrong = machine.install();
         assert_eq!(wrong.code, Some(1), "{}", wrong.text);
-        assert!(wrong.text.contains("is not what SHA256SUMS says") && wrong.text.contains(&sha256(&program("v6.6.6"))));
+        assert!(wrong.text.contains("does not match SHA256SUMS") && wrong.text.contains(&sha256(&program("v6.6.6"))));
         assert_eq!(machine.installed(), ["fleetctl"]);
         let kept = std::fs::read(machine.target().join("fleetctl")).unwrap();
         assert_eq!(sha256(&kept), sha256(&program("v1.2.0 linux-amd64")));
@@ -286,13 +286,13 @@ fn a_script_that_was_cut_on_its_way_runs_nothing() {
 fn what_cannot_be_done_is_said_before_anything_is_written() {
     let machine = Machine::usual();
     let with = |environment: &[(&str, &str)]| machine.install_with(Path::new(SCRIPT), environment);
-    machine.fails(&with(&[("FLEETCTL_URL", "")]), &["not known where the release is", "FLEETCTL_URL=https://"]);
+    machine.fails(&with(&[("FLEETCTL_URL", "")]), &["the location of the release is unknown", "FLEETCTL_URL=https://"]);
     machine.fails(&with(&[("FLEETCTL_URL", "http://fleet.example.com/r")]), &["is not https://"]);
     machine.fails(&with(&[("FLEETCTL_URL", "ftp://fleet.example.com/r")]), &["is not https://"]);
-    machine.fails(&with(&[("FLEETCTL_URL", "/nowhere")]), &["/nowhere holds no SHA256SUMS"]);
+    machine.fails(&with(&[("FLEETCTL_URL", "/nowhere")]), &["/nowhere does not contain SHA256SUMS"]);
     machine.fails(&with(&[("FLEETCTL_VERSION", "v1.2.0")]), &["/v1.2.0/SHA256SUMS cannot be downloaded"]);
-    machine.fails(&with(&[("FLEETCTL_VERSION", "../x")]), &["is no version"]);
-    machine.fails(&with(&[("FLEETCTL_KEY", "RWQ")]), &["there is no minisign"]);
+    machine.fails(&with(&[("FLEETCTL_VERSION", "../x")]), &["is not a version"]);
+    machine.fails(&with(&[("FLEETCTL_KEY", "RWQ")]), &["minisign, which verifies the signature, is not installed"]);
     let file = machine.folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     machine.fails(&with(&[("FLEETCTL_BIN_DIR", &file.display().to_string())]), &["cannot be written to"]);
@@ -311,7 +311,7 @@ fn what_cannot_be_done_is_said_before_anything_is_written() {
     let bare = Machine::with(&["sha256sum"], &["sh"]);
     bare.fails(&bare.install(), &["neither curl nor wget"]);
     let unchecked = Machine::with(&["curl"], &["sh"]);
-    unchecked.fails(&unchecked.install(), &["none of sha256sum, shasum and openssl"]);
+    unchecked.fails(&unchecked.install(), &["neither sha256sum nor shasum nor openssl exists"]);
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn a_script_from_a_pipe_takes_no_release_of_the_current_folder() {
         }
         Machine::ran(&mut command)
     };
-    let unknown = ["not known where the release is", "by its path: sh ./install.sh"];
+    let unknown = ["the location of the release is unknown", "by its path: sh ./install.sh"];
     machine.fails(&run(&[], Some(SCRIPT)), &unknown);
     machine.fails(&run(&["-s", "./install.sh"], Some(SCRIPT)), &unknown);
     machine.fails(&run(&["install.sh"], None), &unknown);
@@ -440,10 +440,10 @@ fn a_wget_that_may_check_no_certificate_brings_only_what_is_signed() {
         let url = "https://fleet.example.com/r";
         let install =
             |key: &str| machine.install_with(Path::new(SCRIPT), &[("FLEETCTL_URL", url), ("FLEETCTL_KEY", key)]);
-        machine.fails(&install(""), &["may not check certificates", "curl or GNU wget", "FLEETCTL_KEY"]);
+        machine.fails(&install(""), &["may not verify certificates", "curl or GNU wget", "FLEETCTL_KEY"]);
         assert!(!asked.exists(), "the server was asked");
         machine.has_tool("minisign", "exit 1");
-        machine.fails(&install("RWQ"), &["is not of that key"]);
+        machine.fails(&install("RWQ"), &["was not made with that key"]);
         machine.has_tool("minisign", "[ \"$4\" = RWQ ]");
         machine.succeeds(&install("RWQ"), "v1.2.0 linux-amd64");
     }
@@ -553,9 +553,9 @@ fn the_path_is_read_as_the_file_system_has_it() {
         let first = machine.folder.path().join("other/fleetctl");
         std::fs::write(&first, "").unwrap();
         let path = format!("{}:{bin}", at("other"));
-        assert!(!install(&bin, &path).contains("comes before it"));
+        assert!(!install(&bin, &path).contains("comes first on the PATH"));
         std::fs::set_permissions(&first, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(install(&bin, &path).contains(&format!("{} comes before it on the PATH", first.display())));
+        assert!(install(&bin, &path).contains(&format!("{} comes first on the PATH", first.display())));
     }
 }
 
@@ -567,7 +567,7 @@ fn a_folder_with_signs_of_the_shell_is_quoted() {
         let named = folder.display().to_string();
         let ran = machine.install_with(Path::new(SCRIPT), &[("FLEETCTL_BIN_DIR", &named)]);
         assert_eq!(ran.code, Some(0), "{}", ran.text);
-        let line = ran.text.lines().find_map(|line| line.strip_prefix("Add it to the PATH: ")).unwrap();
+        let line = ran.text.lines().find_map(|line| line.strip_prefix("Add the folder to the PATH: ")).unwrap();
         let told = Command::new("/bin/sh").args(["-c", &format!("{line}; printf %s \"$PATH\"")]).output().unwrap();
         let told = String::from_utf8(told.stdout).unwrap();
         assert!(told.starts_with(&format!("{named}:")), "{line} gives {told}");
@@ -580,5 +580,5 @@ fn a_folder_in_which_nothing_may_run_is_named() {
     // As a file system that is mounted noexec has it.
     std::fs::remove_file(machine.folder.path().join("tools/chmod")).unwrap();
     machine.has_tool("chmod", "");
-    machine.fails(&machine.install(), &["no program may be run in", "noexec", "FLEETCTL_BIN_DIR"]);
+    machine.fails(&machine.install(), &["does not allow programs to run", "noexec", "FLEETCTL_BIN_DIR"]);
 }

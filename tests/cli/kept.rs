@@ -37,7 +37,8 @@ fn the_node_port_of_an_earlier_install_is_refused_before_any_write_where_another
         let sandbox = Sandbox::new();
         use_cluster(&sandbox, &server);
         let said = |more: &[&str]| sandbox.run(&[&["check", "demo", "--pre", "-o", "short"], more].concat()).stdout;
-        let refused = "failed node-port: Service web/front uses node port 31234, the one in the kubeconfigs of demo and of its agents";
+        let refused = "failed node-port: Service web/front uses node port 31234, which is in the kubeconfigs of demo \
+                       and of its agents";
         assert!(said(&[]).contains(refused), "{}", said(&[]));
         // The way out that is told; and where no node port is wanted, it is of no matter.
         for other in ["exposure.nodePort=31235", "exposure.type=LoadBalancer"] {

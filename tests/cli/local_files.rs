@@ -65,7 +65,7 @@ fn files_of_root_in_a_home_are_named_with_their_owner() {
     let owner = format!("permission denied: `{home}/.fleet` is owned by root (mode 0700), and this program runs as ");
     let command = format!(" {home}/.fleet`");
     let told = |ran: &Ran| {
-        ran.fails(1, &[&owner, "make it yours again: `sudo chown -R ", &command]);
+        ran.fails(1, &[&owner, "take ownership again: `sudo chown -R ", &command]);
         assert!(!ran.stderr.contains("delete-data") && !ran.stderr.contains("there is no"), "{ran:?}");
     };
     told(&as_nobody(&sandbox, &TEMPLATE));

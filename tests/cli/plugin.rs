@@ -115,7 +115,7 @@ fn a_name_that_kubectl_would_not_run_is_refused() {
     let sandbox = Sandbox::new();
     let bin = bin_dir(&sandbox);
     for (name, part) in [
-        ("get", "kubectl has a command `get` of its own"),
+        ("get", "kubectl has its own command `get`"),
         ("Fleet", "lower-case letters"),
         ("../fleet", "lower-case letters"),
         ("kubectl-fleet", "leave out `kubectl-`"),

@@ -17,7 +17,7 @@ fn a_restore_takes_one_of_four_forms() {
         (&["restore", "demo", "--forget", "west"], "--from <FILE>"),
         (&["restore", "demo", "--new"], "--from <FILE>"),
         (&["restore", "demo", "--new", "--from", "demo.fleet", "--paused"], "cannot be used with"),
-        (&["restore", "demo", "--from", "demo.fleet", "--set", "a=b"], "for the install of `--new`"),
+        (&["restore", "demo", "--from", "demo.fleet", "--set", "a=b"], "values and patches need `--new`"),
         (&["restore", "Demo_", "--from", "demo.fleet"], "Demo_"),
     ] {
         sandbox.run(args).fails(2, &[part]);
@@ -44,7 +44,7 @@ fn a_backup_is_read_whole_before_a_cluster_is_asked() {
             damaged[at] ^= 1;
         }
         std::fs::write(&path, &damaged).unwrap();
-        sandbox.run(&opened).fails(1, &["`demo.fleet` is damaged", "nothing in this file may be used"]);
+        sandbox.run(&opened).fails(1, &["`demo.fleet` is damaged", "do not use any part of this file"]);
     }
     std::fs::remove_file(&path).unwrap();
     sandbox.run(&opened).fails(1, &["demo.fleet"]);

@@ -19,7 +19,7 @@ const NOBODY: &str = "http://127.0.0.1:1";
 const DELETE_DATA: [&str; 5] = ["uninstall", "cp", "demo", "--delete-data", "--yes"];
 
 /// The plan, as it is printed.
-const PLAN: &str = "This deletes for good:";
+const PLAN: &str = "This permanently deletes:";
 
 /// A hosting cluster with control plane `demo`, of which objects go when they are deleted.
 #[derive(Clone, Default)]

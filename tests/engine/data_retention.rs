@@ -308,7 +308,7 @@ async fn what_was_finished_from_another_machine_is_not_undone_by_the_copy_on_thi
     assert_eq!(before.len(), 3);
     delete_wholly(&second, "", "Secret", &second.engine.owner().record_name()).await;
     let refused = first.engine.rollback_interrupted_run().await.unwrap_err();
-    assert!(is_useless(&refused, "has been ready since"), "{refused:?}");
+    assert!(is_useless(&refused, "has become ready since"), "{refused:?}");
     assert!(second.engine.read_state().await.unwrap().is_empty(), "nothing was written");
     assert_eq!(lasting(&second).await, before);
     assert!(second.get("", "ConfigMap", "config").await.is_some());

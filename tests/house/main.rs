@@ -246,7 +246,7 @@ fn images_of_a_checkout_have_the_same_shape_as_those_of_a_release() {
 }
 
 /// Phrases that readers stumble over, and what stands in their place.
-const ODD_PHRASES: [(&str, &str); 28] = [
+const ODD_PHRASES: [(&str, &str); 54] = [
     ("is none that", "is not"),
     ("are none that", "are not"),
     ("none of which", "not"),
@@ -275,6 +275,32 @@ const ODD_PHRASES: [(&str, &str); 28] = [
     ("let go of", "release"),
     ("puts right", "corrects"),
     ("is said", "is reported"),
+    ("for good", "permanently"),
+    ("whose they are", "their owner"),
+    ("whose it is", "its owner"),
+    ("has to be", "must be"),
+    ("have to be", "must be"),
+    ("had to be", "must be"),
+    ("gives no answer", "does not answer"),
+    ("give no answer", "do not answer"),
+    ("goes on", "continues"),
+    ("go on", "continue"),
+    ("going on", "continuing"),
+    ("what there is", "existing"),
+    ("what runs", "workloads, copies"),
+    ("made again", "recreated"),
+    ("taken back", "undone, withdrawn"),
+    ("take back", "undo, withdraw"),
+    ("takes back", "undoes, withdraws"),
+    ("to be had", "available"),
+    ("hold data", "contain data"),
+    ("holds data", "contains data"),
+    ("was there before", "already existed"),
+    ("there already", "already exists"),
+    ("nothing but", "only"),
+    ("lives for", "is valid for"),
+    ("wants", "needs, requires"),
+    ("not one is", "none is"),
 ];
 
 /// The odd phrases of texts, each a name and its text, as `name:line: phrase (instead)`. A phrase may go over an end of line.
@@ -310,9 +336,9 @@ fn prose(page: &str) -> String {
     lines.join("\n")
 }
 
-/// The pages that are written by hand, with their prose. Of the changelog it is what is not released yet, of CONTRIBUTING all
-/// but the glossary, which names the words that are not used.
-fn written_pages() -> Vec<(String, String)> {
+/// All pages with their prose. Of the changelog it is the part that is not released yet, of CONTRIBUTING everything except
+/// the glossary, which names the words that are not used.
+fn all_pages() -> Vec<(String, String)> {
     let mut paths = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).to_vec();
     paths.extend(["docs", "examples"].iter().flat_map(|folder| find_files(&root().join(folder), "md")));
     paths.sort();
@@ -320,24 +346,111 @@ fn written_pages() -> Vec<(String, String)> {
     for path in paths {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
         let text = fs::read_to_string(&path).unwrap();
-        let is_made = text.contains("<!-- Made by `fleetctl docs");
         let text = match name.as_str() {
             "CHANGELOG.md" => text.split("\n## ").take(2).collect::<Vec<_>>().join("\n## "),
             "CONTRIBUTING.md" => text.split("\n## Words").next().unwrap().to_owned(),
             _ => text,
         };
-        if !is_made {
-            pages.push((name, prose(&text)));
-        }
+        pages.push((name, prose(&text)));
     }
     pages
 }
 
 #[test]
 fn pages_have_no_odd_phrases() {
-    let pages = written_pages();
+    let pages = all_pages();
     assert!(pages.len() > 150 && pages.iter().any(|(name, _)| name == "docs/explain/etcd.md"), "{}", pages.len());
     let found = odd_phrases(&pages);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Messages of a file of the program: its string literals of several words, without the names of values in braces.
+fn messages(source: &source::Source) -> Vec<(String, String)> {
+    let literals = source::string_literals(source).into_iter().filter(|text| text.contains(' '));
+    literals.map(|text| (source.path.clone(), without_values(&text))).collect()
+}
+
+/// A format string without what is in its braces.
+fn without_values(text: &str) -> String {
+    let mut parts = text.split('{');
+    let mut words = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        words.push_str("{}");
+        words.push_str(part.split_once('}').map_or(part, |(_, rest)| rest));
+    }
+    words
+}
+
+#[test]
+fn messages_have_no_odd_phrases() {
+    let messages: Vec<(String, String)> = source::parse_sources().iter().flat_map(messages).collect();
+    assert!(messages.len() > 3_000, "messages are found: {}", messages.len());
+    let found = odd_phrases(&messages);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn messages_are_found_in_code_macros_and_attributes() {
+    let text = r##"
+        /// No key is let in.
+        #[error("no key {mend} was let in: {0}")]
+        struct A;
+        fn f() -> &'static str {
+            // The time is up.
+            tracing::warn!(%error, "the time \
+                is up");
+            let pair = ["over {there} there", r#"go on"#];
+            g(json!({"a": [{"b": "over there {mend}"}]}), 'c', "anew", b"let in")
+        }
+        #[cfg(test)]
+        mod tests {
+            const T: &str = "let in by then";
+        }
+    "##;
+    let source = source::parse_text(Path::new("src/a/b.rs"), text);
+    let found = odd_phrases(&messages(&source));
+    assert_eq!(
+        found,
+        [
+            "src/a/b.rs:1: let in (accepted)",
+            "src/a/b.rs:1: the time is up (timed out)",
+            "src/a/b.rs:1: time is up (timed out)",
+            "src/a/b.rs:1: go on (continue)",
+            "src/a/b.rs:1: over there (existing, there)",
+        ]
+    );
+}
+
+/// Descriptions of the CustomResourceDefinitions and comments of the presets, which `kubectl explain` and `show presets`
+/// print.
+fn chart_texts() -> Vec<(String, String)> {
+    let kinds: [(&str, fn(&str) -> bool); 2] = [("charts", is_description), ("values", is_comment)];
+    let mut texts = Vec::new();
+    for (folder, is_text) in kinds {
+        let paths = find_files(&root().join(folder), "yaml");
+        for path in paths {
+            let text = fs::read_to_string(&path).unwrap();
+            let lines: Vec<&str> = text.lines().map(|line| if is_text(line) { line } else { "" }).collect();
+            texts.push((path.strip_prefix(root()).unwrap().display().to_string(), lines.join("\n")));
+        }
+    }
+    texts
+}
+
+fn is_description(line: &str) -> bool {
+    line.trim_start().starts_with("description: ")
+}
+
+fn is_comment(line: &str) -> bool {
+    line.starts_with("# ")
+}
+
+#[test]
+fn charts_have_no_odd_phrases() {
+    let texts = chart_texts();
+    let lines = texts.iter().flat_map(|(_, text)| text.lines()).filter(|line| !line.is_empty()).count();
+    assert!(lines > 200, "descriptions are found: {lines}");
+    let found = odd_phrases(&texts);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use syn::buffer::{Cursor, TokenBuffer};
 use syn::visit::Visit;
 
 use super::{find_files, root};
@@ -103,6 +104,47 @@ pub(crate) fn count_named_closures(source: &Source) -> usize {
     let mut count = Count::default();
     count.visit_file(&source.tree);
     count.0
+}
+
+/// String literals of a file, also in its macros and attributes. Comments are left out.
+pub(crate) fn string_literals(source: &Source) -> Vec<String> {
+    #[derive(Default)]
+    struct Literals(Vec<String>);
+    impl Literals {
+        fn read_tokens(&mut self, mut tokens: Cursor<'_>) {
+            while !tokens.eof() {
+                if let Some((inside, _, _, rest)) = tokens.any_group() {
+                    self.read_tokens(inside);
+                    tokens = rest;
+                } else if let Some((literal, rest)) = tokens.literal() {
+                    if let syn::Lit::Str(text) = syn::Lit::new(literal) {
+                        self.0.push(text.value());
+                    }
+                    tokens = rest;
+                } else if let Some((_, rest)) = tokens.token_tree() {
+                    tokens = rest;
+                } else {
+                    break;
+                }
+            }
+        }
+    }
+    impl<'ast> Visit<'ast> for Literals {
+        fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+            if let syn::Meta::List(list) = &attribute.meta {
+                self.read_tokens(TokenBuffer::new2(list.tokens.clone()).begin());
+            }
+        }
+        fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
+            self.0.push(text.value());
+        }
+        fn visit_macro(&mut self, called: &'ast syn::Macro) {
+            self.read_tokens(TokenBuffer::new2(called.tokens.clone()).begin());
+        }
+    }
+    let mut literals = Literals::default();
+    literals.visit_file(&source.tree);
+    literals.0
 }
 
 /// Every path that a file names, its imports flattened.

@@ -50,9 +50,10 @@ fn holds_back_an_api_server_of_another_minor(site: &Site) {
     let of_api_server = ["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=apiserver", "-o", "name"];
     eventually("one API server", || site.kubectl(&of_api_server).lines().count() == 1);
     site.hub(&["create", "configmap", "keep-me", "--from-literal", "a=b"]);
-    for (tag, reason) in
-        [("v1.38.0", "Kubernetes v1.38 does not follow v1.36"), ("v1.31.4", "Kubernetes v1.31 is older than v1.36")]
-    {
+    for (tag, reason) in [
+        ("v1.38.0", "Kubernetes v1.38 is more than one minor newer than v1.36"),
+        ("v1.31.4", "Kubernetes v1.31 is older than v1.36"),
+    ] {
         let image = format!("apiserver.image.tag={tag},controllerManager.image.tag={tag}");
         site.apply_on_server(site.manifests_with(&["--without-keys", "--set", &image]).succeeds());
         eventually("the cause", || {

@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub server: ServerFacts,
     /// Copies without a Schedule; `None` until they were counted.
     pub copies_without_schedule: Option<i32>,
-    /// Those that hold data; `None` until somebody looked.
+    /// Those that contain data; `None` until somebody looked.
     pub data_without_schedule: Option<DataWithoutSchedule>,
 }
 

@@ -37,7 +37,7 @@ struct Inner {
     synced: [bool; 2],
     /// Copies without a Schedule, as they were counted last.
     copies_without_schedule: Option<i32>,
-    /// Those that hold data.
+    /// Those that contain data.
     data_without_schedule: Option<DataWithoutSchedule>,
     /// Counts the changes of `nodes`, `pods` and the copies without a Schedule.
     revision: u64,
@@ -107,7 +107,7 @@ impl Observed {
         });
     }
 
-    /// Records which copies without a Schedule hold data.
+    /// Records which copies without a Schedule contain data.
     pub fn record_data_without_schedule(&self, data: DataWithoutSchedule) {
         self.with_inventory_state(|inner| {
             let is_new = inner.data_without_schedule.as_ref() != Some(&data);

@@ -55,7 +55,7 @@ fn list_former_fields(found: &Value) -> String {
     if text.is_empty() || text.len() > LONGEST { ALL.to_owned() } else { text }
 }
 
-/// Returns the part of an object that was there before, by its mark; all of it where the mark lists nothing.
+/// Returns the part of an object that already existed, by its mark; all of it where the mark lists nothing.
 fn retain_former_fields(object: &Value, mark: &str) -> Value {
     let former: Option<Former> = serde_json::from_str(mark).ok();
     let mut kept = json!({});

@@ -45,7 +45,7 @@ pub struct Look {
 /// Lists the copies of some kinds, then the Schedules.
 ///
 /// # Errors
-/// The first list that failed: half of what there is proves nothing.
+/// The first list that failed: half of what exists proves nothing.
 async fn list_everything(context: &Context, kinds: Vec<&'static Placeable>) -> Result<Look, CallError> {
     let mut look = Look::default();
     let label = format!("{LABEL_PLACED_BY}={}", context.placed_by);

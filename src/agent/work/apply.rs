@@ -73,7 +73,7 @@ impl Context {
     }
 }
 
-/// A copy that has to be applied.
+/// A copy that must be applied.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The Schedule.
@@ -155,8 +155,8 @@ async fn remove_replaced_copy(context: &Context, target: &Target, uid: &str) -> 
     let found = found.map_err(|error| Problem::of_answer(&target.key, &error))?;
     if found.is_some_and(|found| adoption::is_adopted(&copy_json(target, &found))) {
         let message = format!(
-            "the source was recreated, but {} existed before it was adopted and is not deleted: delete it in the \
-             workload cluster, or give the source a new name",
+            "the source was recreated, but {} existed before its adoption, so the agent does not delete it: delete \
+             the object in the workload cluster, or give the source a new name",
             target.key
         );
         return Err(Problem::retry_on_change(applied::REFUSED, message));
@@ -285,7 +285,10 @@ async fn write_whole(
     let api = context.copies_api(target);
     let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
     let object: DynamicObject = serde_json::from_value(whole).map_err(|error| {
-        Failure::Problem(Problem::retry_on_change(applied::INVALID, format!("{} is no object: {error}", target.key)))
+        Failure::Problem(Problem::retry_on_change(
+            applied::INVALID,
+            format!("{} is not an object: {error}", target.key),
+        ))
     })?;
     let written = match found {
         Some(_) => call_with_timeout(api.replace(&target.key.name, &params, &object)).await,
@@ -409,8 +412,8 @@ async fn build_manifest(context: &Context, job: &Job, target: &Target) -> Result
     let task = &job.task;
     if task.is_edited {
         let message = format!(
-            "somebody edited the manifest of Schedule {}/{}, which is made from its source: the control plane writes it \
-             again; edit the source",
+            "somebody edited the manifest of Schedule {}/{}: the control plane restores the manifest; edit the source \
+             instead",
             context.namespace, task.name
         );
         return Err(Problem::retry_on_change(applied::MANIFEST_EDITED, message));
@@ -442,7 +445,10 @@ async fn read_secret_payload(context: &Context, task: &Task) -> Result<Value, Pr
         Ok(Some(secret)) => Ok(secret.data.map_or(Value::Null, |data| json!(data))),
         Ok(None) => Err(Problem::retry_soon(
             applied::PAYLOAD_MISSING,
-            format!("the control plane has no Secret {}/{} with the data", context.namespace, task.name),
+            format!(
+                "the Secret {}/{} of the control plane, which contains the data, does not exist",
+                context.namespace, task.name
+            ),
         )),
         Err(error) => Err(Problem::retry_soon(applied::UNREACHABLE, format!("the data cannot be read: {error}"))),
     }

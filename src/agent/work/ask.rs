@@ -14,7 +14,7 @@ const LONGEST: usize = 128;
 /// What a Schedule still waits for before a question is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// Work on its copy that is due or under way.
+    /// Work on its copy that is due or in progress.
     Work,
     /// A write of its status that begins after the look.
     Write,
@@ -139,7 +139,7 @@ impl Answers {
         Some(text)
     }
 
-    /// Returns the Schedules of which a status has to be written.
+    /// Returns the Schedules of which a status must be written.
     pub fn unwritten(&self) -> Vec<String> {
         let AnswerStage::Waiting(_, open) = &self.stage else { return Vec::new() };
         open.iter().filter(|(_, missing)| **missing == Missing::Write).map(|(name, _)| name.clone()).collect()

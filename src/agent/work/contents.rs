@@ -95,7 +95,7 @@ fn quotas_api(context: &Context, namespace: &str) -> Api<ResourceQuota> {
 
 /// Has the cluster count, or reads what it has counted.
 async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Contents, CallError> {
-    let waiting = || Contents::Waiting("its contents are being counted".to_owned());
+    let waiting = || Contents::Waiting("the agent is still counting its contents".to_owned());
     let Some(quota) = call_with_timeout(quotas_api(context, namespace).get_opt(QUOTA)).await? else {
         let hard = counted_kinds(context).await?;
         let quota = json!({

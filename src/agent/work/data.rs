@@ -1,4 +1,4 @@
-//! Copies that hold data: they are deleted only with their source.
+//! Copies that contain data: they are deleted only with their source.
 
 use serde_json::Value;
 
@@ -8,13 +8,14 @@ use crate::api::placeable::runs_pods;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::placement::facts::{ObjectKey, Relations};
 
-/// Returns whether a copy holds data, as it was read: a PersistentVolumeClaim, and what mounts one or has templates of them.
+/// Returns whether a copy contains data, as it was read: a PersistentVolumeClaim, and what mounts one or has templates
+/// of them.
 pub(super) fn object_holds_data(key: &CopyKey, found: &Value) -> bool {
     let named = ObjectKey::new(key.group, key.kind, key.namespace.as_deref().unwrap_or(""), &key.name);
     key.is_core("PersistentVolumeClaim") || Relations::from_manifest(&named, found).mounts_claims()
 }
 
-/// The same for a copy that has to be read first; what is gone holds none.
+/// The same for a copy that must be read first; what is gone holds none.
 ///
 /// # Errors
 /// It cannot be read.

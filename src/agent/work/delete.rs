@@ -91,7 +91,7 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
             return Ok(removed);
         }
     }
-    Ok(Removed::new_waiting("it changes all the time"))
+    Ok(Removed::new_waiting("it keeps changing"))
 }
 
 /// Removes the copy as it is now; `None` if it changed meanwhile.

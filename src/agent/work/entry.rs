@@ -1,4 +1,4 @@
-//! One Schedule with all that the agent knows of it: what was applied, what went wrong, and when it goes on.
+//! One Schedule with all that the agent knows of it: what was applied, what went wrong, and when it continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl Entry {
         self.is_of_earlier_source() && self.task.key().is_some_and(CopyKey::runs_once)
     }
 
-    /// Returns true where nothing has to be applied, because the copy ran to its end.
+    /// Returns true if nothing is to be applied, because the copy ran to its end.
     pub fn is_over(&self) -> bool {
         self.finished && !self.is_replaced() && self.status.applied_uid.is_some()
     }
@@ -271,7 +271,8 @@ impl Entry {
             self.record_correction(&what, now, wall);
             return true;
         }
-        let message = format!("{what} three times within ten minutes; the copy is not corrected for half an hour");
+        let message =
+            format!("{what} three times within ten minutes; the agent corrects the copy again in half an hour");
         status::record_problem(&mut self.status, &Problem::retry_on_change(applied::CONTESTED, message), wall);
         self.next = Some(now + PAUSE);
         self.baseline = None;
@@ -279,8 +280,8 @@ impl Entry {
         false
     }
 
-    /// Records that the copy, or its label, was deleted: it is made again, and more slowly if that happens often. Who makes
-    /// it again contests nobody's fields.
+    /// Records that the copy, or its label, was deleted: it is recreated, and more slowly if that happens often. Who
+    /// makes it again contests nobody's fields.
     pub fn record_lost_copy(&mut self, now: Instant, wall: Timestamp) {
         self.baseline = None;
         let is_frequent = self.drift.record_change("", now);

@@ -1,7 +1,7 @@
 //! Namespaces of the workload cluster: which of them nothing is placed into, and whose the others are.
 //!
-//! The agent decides this by itself, whatever a Schedule says: those of Kubernetes, its own, those of installations of the
-//! service, and those that its operator names are protected. A namespace that was there before has other owners.
+//! The agent decides this by itself, whatever a Schedule says: those of Kubernetes, its own, those of installations of
+//! the service, and those that its operator names are protected. A namespace that already existed has other owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ const SERVICE: &str = "fleet";
 /// API group of roles and their bindings.
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Whether copies go into namespaces that were there before.
+/// Whether copies go into namespaces that already existed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum ExistingNamespaces {
@@ -44,7 +44,7 @@ pub struct NamespaceRules {
     pub own: String,
     /// Further protected namespaces.
     pub protected: Vec<NamespacePattern>,
-    /// Whether copies go into namespaces that were there before.
+    /// Whether copies go into namespaces that already existed.
     pub existing: ExistingNamespaces,
 }
 
@@ -186,8 +186,8 @@ impl Namespaces {
     /// Returns why a copy is refused whatever is done to it in the workload cluster.
     pub fn check_refusal(&self, target: &Target, manifest: &str) -> Option<Problem> {
         let key = &target.key;
-        let remedy = "use another namespace for it in the control plane, or annotate the object there with \
-            fleet-scheduler.io/cluster=\"\" to keep it there";
+        let remedy = "use another namespace in the control plane, or annotate the object in the control \
+            plane with fleet-scheduler.io/cluster=\"\" to keep it out of workload clusters";
         if let Some((namespace, why)) = self.find_protecting_namespace(key) {
             let message = format!("nothing is placed in namespace {namespace} of this cluster because {why}: {remedy}");
             return Some(Problem::retry_on_change(applied::REFUSED, message));
@@ -204,8 +204,8 @@ impl Namespaces {
         Some(Problem::retry_on_change(applied::REFUSED, message))
     }
 
-    /// Returns why a copy does not go into a namespace that was there before. `source` is the namespace's own source: what it
-    /// enforces, and whether it asks for the adoption.
+    /// Returns why a copy does not go into a namespace that already existed. `source` is the namespace's own source:
+    /// what it enforces, and whether it asks for the adoption.
     pub fn check_adoption(&self, target: &Target, source: Option<NamespaceSource>) -> Option<Problem> {
         let key = &target.key;
         let is_namespace = key.is_core("Namespace");
@@ -258,7 +258,7 @@ impl NamespaceSource {
     }
 }
 
-/// Returns the note about a namespace that was there before and is used all the same.
+/// Returns the note about a namespace that already existed and is used nevertheless.
 pub fn not_owned(name: &str) -> String {
     format!(
         "{}: namespace {name} already existed, so the agent does not apply the labels of its source, including those \

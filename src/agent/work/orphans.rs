@@ -41,14 +41,14 @@ pub struct Orphan {
     pub place: Surroundings,
     /// Whether it has had no Schedule for the whole grace.
     pub is_due: bool,
-    /// Whether it holds data, where that was found out before.
+    /// Whether it contains data, where that was found out before.
     pub holds_data: Option<bool>,
 }
 
 /// Lists all copies of this control plane; Secrets may not be listed.
 ///
 /// # Errors
-/// The first list that failed: half of what there is proves nothing.
+/// The first list that failed: half of what exists proves nothing.
 pub async fn list_labelled_copies(context: &Context) -> Result<Vec<Copy>, CallError> {
     let mut copies = Vec::new();
     for kind in context.kinds.iter().filter(|kind| is_listed(kind)) {
@@ -89,8 +89,8 @@ struct KnownOrphan {
 }
 
 impl Orphans {
-    /// Takes the copies that are there now and have no Schedule, each with what is known of its place. Those that have had none
-    /// for as long as `grace` are due.
+    /// Takes the copies that exist now and have no Schedule, each with what is known of its place. Those that have had
+    /// none for as long as `grace` are due.
     pub fn take_orphans(&mut self, found: Vec<(Copy, Surroundings)>, grace: Duration, now: Instant) -> Vec<Orphan> {
         let uids: BTreeSet<String> = found.iter().map(|(copy, _)| copy.uid.clone()).collect();
         self.known.retain(|uid, _| uids.contains(uid));
@@ -103,7 +103,7 @@ impl Orphans {
         orphans.collect()
     }
 
-    /// Remembers which of them hold data: that they are asked once.
+    /// Remembers which of them contain data: that they are asked once.
     pub fn record_inspection(&mut self, inspected: &BTreeMap<String, bool>) {
         for (uid, known) in &mut self.known {
             known.holds_data = inspected.get(uid).copied().or(known.holds_data);
@@ -114,9 +114,10 @@ impl Orphans {
 /// What became of copies without a Schedule.
 #[derive(Debug, Default)]
 pub struct Cleared {
-    /// Whether each of them holds data, by its UID; without those that could not be read.
+    /// Whether each of them contains data, by its UID; without those that could not be read.
     pub inspected: BTreeMap<String, bool>,
-    /// Those that hold data, which nobody here deletes: their source may exist, and adopts them when it is placed here.
+    /// Those that contain data, which nobody here deletes: their source may exist, and adopts them when it is placed
+    /// here.
     pub kept: Vec<CopyKey>,
     /// Those that were deleted.
     pub deleted: Vec<CopyKey>,
@@ -126,7 +127,7 @@ pub struct Cleared {
     pub uncertain: Option<anyhow::Error>,
 }
 
-/// Finds the copies without a Schedule that hold data, which are kept, and deletes the others that are due.
+/// Finds the copies without a Schedule that contain data, which are kept, and deletes the others that are due.
 pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
     let (mut inspected, mut kept, mut due) = (BTreeMap::new(), Vec::new(), Vec::new());
     for orphan in orphans {
@@ -144,7 +145,8 @@ pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
                 }
             }
             Err(error) => {
-                tracing::warn!(copy = %orphan.copy.key, %error, "whether a copy without a Schedule holds data is unknown");
+                tracing::warn!(copy = %orphan.copy.key, %error, "cannot find out whether a copy without a Schedule \
+                                                                 contains data");
             }
         }
     }
@@ -153,7 +155,7 @@ pub async fn clear_orphans(context: &Context, orphans: Vec<Orphan>) -> Cleared {
     Cleared { inspected, kept, ..cleared }
 }
 
-/// Returns whether a copy without a Schedule holds data.
+/// Returns whether a copy without a Schedule contains data.
 ///
 /// # Errors
 /// It cannot be read.
@@ -167,15 +169,16 @@ async fn holds_data(context: &Context, copy: &Copy) -> Result<bool, CallError> {
 async fn read_hold(context: &Context) -> anyhow::Result<Option<DeletionHold>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
-    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "the control plane is another one");
+    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
     Ok(DeletionHold::from_metadata(&found.metadata))
 }
 
 /// Deletes copies whose Schedule the control plane does not have, those that contain others last.
 ///
-/// The hold of deletions is read after the Schedules were listed, and before each copy: a restored control plane that lacks a
-/// Schedule has the hold already, and one that is set meanwhile stops all but the deletion under way. If it cannot be read,
-/// nothing is deleted until the next list, half the grace later; copies with a Schedule are not concerned.
+/// The hold of deletions is read after the Schedules were listed, and before each copy: a restored control plane that
+/// lacks a Schedule has the hold already, and one that is set meanwhile stops all but the deletion in progress. If it
+/// cannot be read, nothing is deleted until the next list, half the grace later; copies with a Schedule are not
+/// concerned.
 ///
 /// # Errors
 /// The control plane cannot be asked, is another one, or does not know this cluster.
@@ -198,7 +201,8 @@ async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> 
             }
             Err(error) if cleared.deleted.is_empty() => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "whether deletions are held is unknown; the other copies without a Schedule are kept");
+                tracing::warn!(%error, "cannot find out whether deletions are held; the other copies without a \
+                                        Schedule are kept");
                 break;
             }
         }

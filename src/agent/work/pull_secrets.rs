@@ -1,7 +1,7 @@
 //! Pull secrets of ServiceAccounts: names are added to the list in the workload cluster, and taken out of it again.
 //!
 //! The list is atomic: an apply of it would take away the names that others have put there. What was added is
-//! remembered in an annotation, so that a name that was there before is never taken out.
+//! remembered in an annotation, so that a name that already existed is never taken out.
 
 use std::collections::BTreeSet;
 

@@ -166,10 +166,10 @@ impl Worker {
         names.sort();
         if self.logged.record_if_changed("data without a Schedule", &names.join(", ")) {
             for copy in &names {
-                tracing::warn!(copy, "a copy without a Schedule is kept, because it holds data");
+                tracing::warn!(copy, "a copy without a Schedule is kept, because it contains data");
             }
         }
-        let help = "Copies that hold data, have no Schedule, and are kept.";
+        let help = "Copies without a Schedule that are kept, because they contain data.";
         self.metrics.set_gauge("fleet_agent_data_without_schedule", help, &[], kept.len() as f64);
         self.observed.record_data_without_schedule(DataWithoutSchedule::from_names(&names));
     }

@@ -54,8 +54,8 @@ impl CopyKey {
         self.is_core("Pod") || (self.group == "batch" && self.kind == "Job")
     }
 
-    /// Returns true for kinds whose copies may be replaced: all but what holds data, and what is deleted along with much
-    /// else.
+    /// Returns true for kinds whose copies may be replaced: all but what contains data, and what is deleted along with
+    /// much else.
     pub fn is_recreatable(&self) -> bool {
         !["Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"].contains(&self.kind)
     }
@@ -156,7 +156,7 @@ impl Task {
         self.target.as_ref().ok().map(|target| &target.key)
     }
 
-    /// Returns whether an object that is there already becomes the copy: as asked, or because every cluster has it. What
+    /// Returns whether an object that already exists becomes the copy: as asked, or because every cluster has it. What
     /// another control plane placed is taken only as asked.
     pub fn is_adopting(&self, is_placed: bool) -> bool {
         self.policy.adopt || (!is_placed && self.key().is_some_and(CopyKey::is_default_account))

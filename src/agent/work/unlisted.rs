@@ -68,7 +68,7 @@ impl Worker {
         });
     }
 
-    /// Has the copies that are gone made again.
+    /// Requests that deleted copies are recreated.
     pub(super) fn on_looked_for_unlisted(&mut self, gone: Vec<Unlisted>, next: Instant) {
         self.look_at = Some(next);
         for copy in gone {

@@ -50,7 +50,7 @@ fn subject_of(event: &Event) -> (String, String, String) {
     (text(&about.kind), text(&about.namespace), text(&about.name))
 }
 
-/// Returns whether two are the same event, but for how often and when it happened.
+/// Returns whether two are the same event, except for how often and when it happened.
 fn says_the_same(one: &Event, other: &Event) -> bool {
     one.metadata.name == other.metadata.name && one.reason == other.reason && one.message == other.message
 }

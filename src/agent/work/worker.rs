@@ -55,7 +55,7 @@ pub(super) enum Done {
 
 /// Reason that a copy is not applied.
 pub(super) enum Objection {
-    /// Its namespace is protected: what an earlier agent has placed there is taken back.
+    /// Its namespace is protected: what an earlier agent has placed there is withdrawn.
     Protected(Problem),
     /// Its namespace was there before.
     NotOwned(Problem),

@@ -14,9 +14,10 @@ use super::condition::Condition;
 use super::crd_schema;
 use crate::api::lenient::field;
 
-/// What the control plane holds about a workload cluster.
+/// Desired state of a workload cluster in the control plane.
 ///
-/// Written by the scheduler and by operators, never by an agent: labels and these fields decide what is placed there.
+/// The scheduler and operators write it, never an agent: labels and these fields determine which objects are placed in
+/// the cluster.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "cluster.fleet-scheduler.io",
@@ -48,14 +49,15 @@ pub struct ClusterSpec {
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("clusterID is immutable once set"))]
     pub cluster_id: Option<String>,
-    /// Whether the cluster may take part. `false` until an operator accepts it, with manual registration.
+    /// Whether the cluster may receive workloads. With manual registration it is `false` until an operator accepts the
+    /// cluster.
     #[serde(default = "yes")]
     pub accepted: bool,
     /// Kubernetes version, as major.minor.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub kubernetesversion: String,
-    /// Name of the underlying cluster where it was made.
+    /// Name of the underlying cluster, as its provider calls it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 253))]
     pub kubernetescluster: String,
@@ -63,15 +65,15 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub provider: String,
-    /// Region, when all nodes share one.
+    /// Region, if all nodes have the same one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub region: String,
-    /// Zone, when all nodes share one.
+    /// Zone, if all nodes have the same one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub zone: String,
-    /// Keeps away what does not tolerate it.
+    /// Taints, which keep out objects that do not tolerate them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub taints: Vec<Taint>,
@@ -107,7 +109,7 @@ impl Cluster {
     }
 }
 
-/// What is observed of a workload cluster. The agent writes all of it but the conditions of the scheduler.
+/// Observed state of a workload cluster. The agent writes everything except the conditions of the scheduler.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
@@ -118,11 +120,11 @@ pub struct ClusterStatus {
     /// Facts about the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Observed>,
-    /// What is free, by node and resource, as quantities.
+    /// Free resources by node and resource, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
     pub available_resources: Option<NodeResources>,
-    /// What there is, by node and resource, as quantities.
+    /// Existing resources by node and resource, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
     pub capacity_resources: Option<NodeResources>,
@@ -134,48 +136,51 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub node_labels: Option<NodeLabels>,
-    /// Whether an autoscaler adds nodes there.
+    /// Whether an autoscaler adds nodes to the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaled: Option<bool>,
-    /// When the agent last wrote the inventory.
+    /// Time at which the agent last wrote the inventory.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]
     pub last_update_time: Option<Time>,
-    /// Set by an agent that is being uninstalled: the control plane then forgets the cluster.
+    /// Set by an agent that is being uninstalled: the control plane then deletes the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leave_requested: Option<bool>,
-    /// Set by an agent whose uninstall drains the cluster: it counts as tainted `NoExecute`, so what is placed here moves.
+    /// Set by an agent whose uninstall drains the cluster: the cluster counts as tainted `NoExecute`, so its copies
+    /// move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_requested: Option<bool>,
-    /// The annotation `fleet-scheduler.io/ask` that the agent answered last. It had then compared every copy with the status
-    /// of its Schedule and written what differed.
+    /// Value of the annotation `fleet-scheduler.io/ask` that the agent answered last. Before it answered, the agent
+    /// compared every copy with the status of its Schedule and wrote each difference.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 128))]
     pub answered: Option<String>,
-    /// Copies there that have no Schedule, also those that are kept. Absent while the agent has not counted them, and of an agent
-    /// from before the annotation `fleet-scheduler.io/hold-deletions`, which deletes them whatever that says.
+    /// Number of copies in the cluster that have no Schedule, including those that are kept. Absent while the agent has
+    /// not counted them, and for an agent older than the annotation `fleet-scheduler.io/hold-deletions`: such an agent
+    /// deletes these copies whatever the annotation says.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(range(min = 0, max = MOST_COPIES_WITHOUT_SCHEDULE))]
     pub copies_without_schedule: Option<i32>,
-    /// Those of them that hold data. The agent keeps them until somebody decides.
+    /// Copies without a Schedule that contain data. The agent keeps them until somebody decides.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub data_without_schedule: Option<DataWithoutSchedule>,
 }
 
-/// Copies that hold data and have no Schedule: PersistentVolumeClaims, and workloads that mount one or have templates of them.
+/// Copies without a Schedule that contain data: PersistentVolumeClaims, and workloads that mount one or have claim
+/// templates.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DataWithoutSchedule {
-    /// Number of all.
+    /// Total number.
     #[schemars(range(min = 0, max = MOST_COPIES_WITHOUT_SCHEDULE))]
     pub count: i32,
-    /// The first of them, such as `PersistentVolumeClaim shop/data`, in the order of these texts.
+    /// The first copies, such as `PersistentVolumeClaim shop/data`, sorted by this text.
     #[serde(default)]
     #[schemars(length(max = MOST_DATA_NAMED), inner(length(max = LONGEST_DATA_NAME)))]
     pub first: Vec<String>,
 }
 
-/// Most copies that hold data which a Cluster names.
+/// Most copies that contain data which a Cluster names.
 pub const MOST_DATA_NAMED: usize = 20;
 
 /// Longest of these names, in characters: a kind, a namespace and a name.
@@ -201,7 +206,7 @@ pub struct NodeLabels {
     pub sets: Vec<BTreeMap<String, String>>,
     /// Index into `sets` of the set that each node has, in byte order of the names of the nodes.
     pub of: Vec<i32>,
-    /// Keys that were left out, because there would be too much: what nodes have of them is unknown.
+    /// Keys that were omitted because of their size: the values of nodes for these keys are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped_keys: Vec<String>,
 }
@@ -209,7 +214,7 @@ pub struct NodeLabels {
 /// Node name → resource name → quantity.
 pub type NodeResources = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Facts that an agent reports; the scheduler mirrors them into spec and labels.
+/// Facts that an agent reports; the scheduler copies them into spec and labels.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Observed {
@@ -225,7 +230,7 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub provider: String,
-    /// Region, when all nodes share one.
+    /// Region, if all nodes have the same one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub region: String,
@@ -241,10 +246,10 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub agent_build: String,
-    /// Nodes in all.
+    /// Total number of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub node_count: Option<i32>,
-    /// API versions that are served, such as `v1` and `apps/v1`; empty where they are unknown.
+    /// Served API versions, such as `v1` and `apps/v1`; empty if they are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 400), inner(length(max = 317)))]
     pub apis: Vec<String>,

@@ -13,29 +13,29 @@ use crate::api::util::text::escaped_text;
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What is observed, for example `Ready`.
+    /// Type of the condition, for example `Ready`.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
     pub type_: String,
-    /// Whether it holds: `True`, `False` or `Unknown`.
+    /// Status of the condition: `True`, `False` or `Unknown`.
     #[schemars(schema_with = "crd_schema::condition_status")]
     pub status: String,
-    /// Why, as one word.
+    /// Reason, as one word.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
     pub reason: String,
-    /// Why, for people.
+    /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32768))]
     pub message: String,
-    /// The generation of the object that was looked at.
+    /// Generation of the object that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub observed_generation: Option<i64>,
-    /// When the observed thing last gave a sign of life.
+    /// Time of the last report of the observed object.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]
     pub last_heartbeat_time: Option<Time>,
-    /// When `status` last changed.
+    /// Time of the last change of `status`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]
     pub last_transition_time: Option<Time>,

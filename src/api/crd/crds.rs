@@ -38,8 +38,8 @@ const ONE_LINE: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 /// Pattern of a message, which is the same but may have line breaks and tabs.
 const LINES: &str = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$";
 
-/// Bounds every text below a schema that no pattern, enumeration or format bounds. The API server goes on taking an object
-/// whose stored text does not match, as long as the text does not change.
+/// Bounds every text below a schema that no pattern, enumeration or format bounds. The API server continues taking an
+/// object whose stored text does not match, as long as the text does not change.
 fn without_control_characters(schema: &mut Value, field: &str) {
     let is_bounded = ["pattern", "enum", "format"].iter().any(|bound| schema.get(*bound).is_some());
     if schema["type"] == "string" && !is_bounded {

@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::crd_schema;
 use super::move_record::MoveRecord;
 
-/// Whose group it is.
+/// Policy and key of the group.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "policy.fleet-scheduler.io",
@@ -22,7 +22,7 @@ use super::move_record::MoveRecord;
     category = "fleet",
     status = "ScheduleGroupStatus",
     derive = "PartialEq",
-    doc = "Objects that are placed together. Made and kept by the scheduler.",
+    doc = "Objects that are placed together. The scheduler creates and updates it.",
     printcolumn(name = "POLICY", type_ = "string", json_path = ".spec.policy.name"),
     printcolumn(
         name = "CLUSTER",
@@ -41,9 +41,10 @@ use super::move_record::MoveRecord;
     )
 )]
 pub struct ScheduleGroupSpec {
-    /// The policy that made the group.
+    /// The policy that the group belongs to.
     pub policy: PolicyRef,
-    /// What is hashed at the end of the group's name: `label/KEY/VALUE[/NAMESPACE]`, or `object/GROUP/KIND/NAMESPACE/NAME`.
+    /// Text whose hash is the end of the group's name: `label/KEY/VALUE[/NAMESPACE]`, or
+    /// `object/GROUP/KIND/NAMESPACE/NAME`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub key: String,
@@ -61,11 +62,11 @@ pub struct PolicyRef {
     pub namespace: Option<String>,
 }
 
-/// Where the group went.
+/// Clusters of the group, and the decision about it.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleGroupStatus {
-    /// What happened, and why.
+    /// Conditions of the group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -73,10 +74,10 @@ pub struct ScheduleGroupStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5000))]
     pub object_refs: Vec<ObjectRef>,
-    /// Whether a place was found.
+    /// Whether clusters were found for the group.
     #[serde(default)]
     pub scheduled: bool,
-    /// When the status was last written.
+    /// Time of the last write of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::time")]
     pub last_status_update: Option<Time>,
@@ -84,117 +85,119 @@ pub struct ScheduleGroupStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub target_clusters: Vec<String>,
-    /// Clusters that the decision names while the policy is suspended: nothing is placed there before it is resumed.
+    /// Clusters of the decision while the policy is suspended: nothing is placed in them until the policy is resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub proposed_clusters: Vec<String>,
-    /// Domains of a group that is spread, in the order of their values.
+    /// Domains of a spread group, sorted by their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub domains: Vec<DomainRow>,
-    /// What the members request in sum, as quantities.
+    /// Sum of the requests of all members, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub requests: Option<Map<String, Value>>,
-    /// The chosen clusters, then the best of the others.
+    /// The chosen clusters, followed by the best other clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub clusters: Vec<ClusterRow>,
-    /// How the last decision came about.
+    /// The last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionRecord>,
-    /// Where its copies belong, and the move under way; empty for groups whose copies move by their decision alone.
+    /// Clusters that the copies belong to, and the current move; empty for groups whose copies follow each decision
+    /// directly.
     #[serde(flatten)]
     pub record: MoveRecord,
 }
 
-/// What one cluster is to a group.
+/// State of one cluster for a group.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterRow {
     /// Name of the cluster.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// `Target`, `Rejected`, or `Lower`: it would have done, and another one was better.
+    /// `Target`, `Rejected`, or `Lower`: the cluster is suitable, but another one is better.
     #[schemars(schema_with = "crd_schema::row_state")]
     pub state: String,
-    /// Why it was rejected, as one word.
+    /// Reason of the rejection, as one word.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub reason: String,
-    /// The same with numbers.
+    /// The reason with numbers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub detail: String,
-    /// On a target: objects that it has to hold.
+    /// For a target: number of objects that the cluster must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub objects: Option<i32>,
-    /// On a target: objects of these whose current state is applied.
+    /// For a target: number of these objects whose current state is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub applied: Option<i32>,
-    /// On a target: objects of these that are available.
+    /// For a target: number of these objects that are available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub available: Option<i32>,
-    /// On a target: what the first object that is not applied or not available says.
+    /// For a target: message of the first object that is not applied or not available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub message: String,
-    /// The cluster is not Ready: this is what it last said.
+    /// Whether the cluster is not Ready, so that this is its last report.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
 }
 
-/// What one domain has of a group that is spread.
+/// Share of one domain in a spread group.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 pub struct DomainRow {
     /// Value of the topology label.
     #[schemars(length(max = 63))]
     pub value: String,
-    /// Cluster of the domain that the group is in; absent where it has none.
+    /// Cluster of the domain that the group uses; absent if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub cluster: String,
-    /// Pods of all its divided objects together that it is to run; absent where all of the group is copied.
+    /// Number of pods that the domain runs of all divided objects together; absent if the whole group is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i64>,
-    /// `Placed`, or why it has no cluster: `NoFit` or `NoCandidates`.
+    /// `Placed`, or the reason for which the domain has no cluster: `NoFit` or `NoCandidates`.
     #[schemars(length(max = 32))]
     pub reason: String,
 }
 
-/// How a decision came about.
+/// A decision and its circumstances.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionRecord {
-    /// When it was made.
+    /// Time of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::time")]
     pub time: Option<Time>,
-    /// What kind of place was found, such as `Room`, `Tight` or `Kept`.
+    /// Type of the decision, such as `Room`, `Tight` or `Kept`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub how: String,
-    /// Clusters that were looked at.
+    /// Number of clusters that were examined.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub candidates: i32,
-    /// How many were rejected, by reason.
+    /// Number of rejected clusters by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub rejected: BTreeMap<String, i32>,
-    /// Digest of the parts of the policy that a decision depends on: another digest means that the group is decided anew.
+    /// Digest of the parts of the policy that a decision depends on: if it changes, the scheduler decides about the
+    /// group again.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub policy_hash: String,
-    /// Digest of the annotations `fleet-scheduler.io/rebalance` of the group and of its policy when it was decided: another
-    /// one means that somebody asks for a better place.
+    /// Digest of the annotations `fleet-scheduler.io/rebalance` of the group and of its policy at the time of the
+    /// decision: if it changes, somebody has asked for a better cluster.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub rebalanced_at: String,
-    /// Why the group last lost a place, such as `policy/shop:7`: the seventh edit of that policy.
+    /// Cause for which the group last lost a cluster, such as `policy/shop:7`: the seventh edit of that policy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 320))]
     pub cause: String,

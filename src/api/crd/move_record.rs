@@ -1,4 +1,5 @@
-//! What is recorded of a group beside its last decision: where its copies belong, the move under way, and what failed.
+//! What is recorded of a group beside its last decision: where its copies belong, the move in progress, and what
+//! failed.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +12,26 @@ use super::schedule::is_zero;
 /// for a group that is not divided.
 pub type ClusterAmounts = BTreeMap<String, i64>;
 
-/// What is remembered of a group between two looks at it; nothing else remembers.
+/// Record of a group between two passes of the scheduler; the scheduler stores nothing else about it.
 ///
 /// Times are seconds of the control plane's clock since 1970.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveRecord {
-    /// Where the group belongs. During a move this is the side that the current phase works for.
+    /// Clusters that the group belongs to. During a move, this is the side that the current phase works for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub target: ClusterAmounts,
-    /// Grows by one with each write of the record that changes which copies stay.
+    /// Counter that grows by one with each write of the record that changes which copies are kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub epoch: i64,
-    /// The move under way.
+    /// The current move.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub running: Option<Move>,
     /// Back-off after failed moves. Absent after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<MoveRetry>,
-    /// Clusters that are left out for a while.
+    /// Clusters that are temporarily excluded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub excluded: Vec<ExcludedCluster>,
@@ -41,34 +42,35 @@ pub struct MoveRecord {
     pub finished: bool,
 }
 
-/// A move under way.
+/// A current move.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Move {
     /// Current phase.
     pub phase: MovePhase,
-    /// Amounts before the move. They only fall while it runs.
+    /// Amounts before the move. They only decrease during the move.
     pub from: ClusterAmounts,
     /// Amounts after the move.
     pub to: ClusterAmounts,
-    /// `metadata.uid` of each Cluster of both sides when the move began. A Cluster with another uid is another cluster.
+    /// `metadata.uid` of each Cluster of both sides at the start of the move. A Cluster with another uid is another
+    /// cluster.
     pub uids: BTreeMap<String, String>,
-    /// Reason that the move began.
+    /// Cause of the move.
     pub cause: MoveCause,
-    /// When the move began, in seconds.
+    /// Start of the move, in seconds.
     #[schemars(range(min = 0))]
     pub since: i64,
-    /// When the move counts as failed unless the new side serves, in seconds.
+    /// Deadline in seconds: the move has failed if the new side does not serve by that time.
     #[schemars(range(min = 0))]
     pub deadline: i64,
-    /// The owner allowed volumes to be left behind when the move began. It holds until the move ends.
+    /// Whether the owner allowed the group to leave volumes behind when the move began. It applies until the move ends.
     pub consent: bool,
 }
 
-/// How far a move is.
+/// Phase of a move.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MovePhase {
-    /// The new side is made; the old side is kept.
+    /// The new side is created; the old side is kept.
     Up,
     /// The new side serves; the old side is removed.
     Removing,

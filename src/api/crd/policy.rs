@@ -32,16 +32,17 @@ use crate::api::labels::LABEL_NAME;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePolicySpec {
-    /// Namespaces that are placed, with their objects; `{}` is all. What else has no namespace is placed if `kinds` names it.
+    /// Namespaces that are placed with their objects; `{}` selects all. Other cluster-scoped objects are placed only if
+    /// `kinds` names their kind.
     #[schemars(schema_with = "crd_schema::label_selector")]
     pub namespace_selector: LabelSelector,
     /// Objects that are placed.
     pub resource_selectors: ResourceSelectors,
-    /// Clusters that may be chosen; absent is all.
+    /// Clusters that may be chosen; if absent, all clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::label_selector")]
     pub cluster_selector: Option<LabelSelector>,
-    /// Clusters in order of preference: the first with room gets the work.
+    /// Clusters in order of preference: the first one with room is chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::ordered_selector")]
     pub ordered_cluster_selector: Option<LabelSelector>,
@@ -49,36 +50,36 @@ pub struct SchedulePolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub cluster_tolerations: Vec<ClusterToleration>,
-    /// Of several policies that match an object, the one with the higher priority decides; then the older one.
+    /// If several policies match an object, the one with the higher priority decides; then the older one.
     #[serde(default)]
     pub priority: i32,
-    /// Which followers are written where they are needed: `NeedsToStart`, the default, also those that no policy matches and
-    /// that pods cannot start without; `Matched` only those that a policy matches.
+    /// Followers that are copied to clusters that need them. `NeedsToStart` (default): also objects that no policy
+    /// matches and that pods need to start. `Matched`: only objects that a policy matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::followers")]
     pub followers: Option<String>,
-    /// Keeps objects together; absent places each object alone.
+    /// Rule that keeps objects together; if absent, each object is placed alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// Spreads objects over several clusters instead of one.
+    /// Rule that spreads objects over several clusters instead of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_constraints: Option<SpreadConstraints>,
-    /// Decides and records, and dispatches nothing.
+    /// Whether the scheduler only records its decisions and does not carry them out.
     #[serde(default)]
     pub suspend: bool,
-    /// Whether groups move away from a cluster that is lost; absent: they wait until it is back.
+    /// Whether groups move away from a lost cluster; if absent, they wait until the cluster is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
 }
 
-/// Which objects a policy is about.
+/// Selection of the objects that a policy places.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelectors {
-    /// One of these has to match; an empty selector matches everything.
+    /// One of these selectors must match; an empty selector matches everything.
     #[schemars(schema_with = "crd_schema::label_selectors")]
     pub label_selectors: Vec<LabelSelector>,
-    /// Only these kinds; absent is every kind with a namespace that can be placed, and Namespace.
+    /// Only these kinds; if absent, Namespace and every namespaced kind that can be placed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub kinds: Vec<KindSelector>,
@@ -103,11 +104,11 @@ pub struct KindSelector {
 /// A toleration of cluster taints.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterToleration {
-    /// Key of the taint; empty with `Exists` is every key.
+    /// Key of the taint; empty with `Exists` matches every key.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 317))]
     pub key: String,
-    /// `Equal` compares the value, `Exists` does not.
+    /// Operator: `Equal` compares the value, `Exists` does not.
     #[serde(default = "equal")]
     #[schemars(schema_with = "crd_schema::toleration_operator")]
     pub operator: String,
@@ -115,7 +116,7 @@ pub struct ClusterToleration {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63))]
     pub value: String,
-    /// Effect of the taint; absent is every effect.
+    /// Effect of the taint; if absent, every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crd_schema::taint_effect")]
     pub effect: Option<String>,
@@ -125,7 +126,7 @@ fn equal() -> String {
     "Equal".to_owned()
 }
 
-/// What makes a group.
+/// Rule by which objects form a group.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.labelKey) != has(self.namespace)").message("set exactly one of labelKey and namespace"))]
@@ -135,11 +136,11 @@ pub struct GroupBy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub label_key: Option<String>,
-    /// All objects of a namespace are one group; only `true` can be set.
+    /// Whether all objects of a namespace are one group; only `true` can be set.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(schema_with = "crd_schema::only_true")]
     pub namespace: bool,
-    /// Objects of all namespaces with the same value are one group.
+    /// Whether objects of all namespaces with the same value are one group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub across_namespaces: bool,
 }
@@ -152,7 +153,7 @@ impl GroupBy {
     }
 }
 
-/// How a group is spread.
+/// Rule by which a group is spread.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SpreadConstraints {
@@ -164,7 +165,7 @@ pub struct SpreadConstraints {
     #[serde(default = "by_name")]
     #[schemars(length(min = 1, max = 317))]
     pub topology_key: String,
-    /// Share of the replicas by domain, each domain once; absent divides evenly.
+    /// Share of the replicas by domain, each domain once; if absent, the replicas are divided evenly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["topologyValue"]))]
     #[x_kube(validation = Rule::new(sums_to_100()).message("the percentages must add up to 100"))]
@@ -212,7 +213,7 @@ pub struct PercentageSplit {
     pub percentage: i32,
 }
 
-/// Edits of what goes to one domain.
+/// Edits of the objects that go to one domain.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainOverride {
@@ -258,7 +259,7 @@ pub struct FieldOverride {
     pub value: OverrideValue,
 }
 
-/// Where the value of an edit comes from.
+/// Source of the value of an edit.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideValue {
@@ -267,14 +268,14 @@ pub struct OverrideValue {
     pub static_value: Value,
 }
 
-/// When work leaves a lost cluster.
+/// Rule by which groups leave a lost cluster.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Failover {
-    /// Whether it ever does.
+    /// Whether groups leave a lost cluster.
     #[serde(default)]
     pub enabled: bool,
-    /// Seconds for which a cluster has to be lost first, at least 60.
+    /// Seconds for which a cluster must have been lost before, at least 60.
     #[serde(default = "five_minutes")]
     #[schemars(range(min = 1, max = 604_800))]
     pub after_seconds: i32,
@@ -284,21 +285,21 @@ fn five_minutes() -> i32 {
     300
 }
 
-/// What became of a policy.
+/// Observed state of a policy.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePolicyStatus {
-    /// `Valid`, `Scheduled`, and `Suspended` while it is.
+    /// Conditions `Valid` and `Scheduled`, and `Suspended` while the policy is suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Objects that the policy decides about.
+    /// Number of objects that the policy decides about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matched_objects: Option<i32>,
-    /// Groups that it made.
+    /// Number of groups of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<i32>,
-    /// Groups of these that have no place.
+    /// Number of these groups that have no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unscheduled_groups: Option<i32>,
 }

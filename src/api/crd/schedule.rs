@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::crd_schema;
 use crate::api::lenient::field;
 
-/// One object that one cluster has to hold.
+/// One object that one cluster must have.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[kube(
     group = "cluster.fleet-scheduler.io",
@@ -36,38 +36,41 @@ use crate::api::lenient::field;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleSpec {
-    /// The object as it has to be applied, as JSON text: a watch cache holds parsed objects at several times their size.
+    /// The object that the agent applies, as JSON text: in a watch cache, parsed objects take several times their size.
     #[schemars(length(min = 2, max = 1_048_576))]
     pub manifest: String,
-    /// Digest of what the manifest was made from: the source, its share and the edits of its policy.
+    /// Digest of the inputs of the manifest: the source, its share and the edits of its policy.
     #[schemars(length(min = 1, max = 128))]
     pub hash: String,
-    /// SHA-256 of `manifest` in hex. An agent applies no other manifest; absent where an earlier version wrote it.
+    /// SHA-256 of `manifest` in hex. An agent applies no other manifest. Absent if an earlier version wrote the
+    /// Schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 64, max = 64))]
     pub manifest_digest: Option<String>,
-    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it, and where
-    /// the source follows what uses it.
+    /// Name of the ScheduleGroup that the source is a member of. Absent if an annotation of the source places it, or if
+    /// the source follows the objects that use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub group: Option<String>,
-    /// The copy is there only because something in the cluster uses it: it is deleted when nothing does any more.
+    /// Whether the copy exists only because another object in the cluster uses it. It is deleted when nothing uses it
+    /// any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follows: bool,
-    /// Objects that `manifest` names and that go with it, as `GROUP/KIND/NAMESPACE/NAME`, in the order of these texts; absent
-    /// where it names none, or where that was not recorded.
+    /// Objects that `manifest` names and that follow it, as `GROUP/KIND/NAMESPACE/NAME`, sorted. Absent if it names
+    /// none, or if they were not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000), inner(length(max = 640)))]
     pub uses: Option<Vec<String>>,
-    /// The object of the control plane's API that this is a copy of.
+    /// The source: an object of the control plane's API.
     pub source_ref: SourceRef,
-    /// The part of the source that runs in this cluster; absent where all of it does.
+    /// The part of the source that runs in this cluster; absent if the whole source runs here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ScheduleShare>,
-    /// How it is applied.
+    /// How the agent applies the copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_policy: Option<ApplyPolicy>,
-    /// Counts up when the amount or the pods of the copy change, and when the scheduler keeps the copy; absent is 0.
+    /// Counter that grows when the amount or the pods of the copy change, and when the scheduler keeps the copy; if
+    /// absent, 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub epoch: i64,
@@ -78,7 +81,7 @@ pub(super) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// The origin of a copy.
+/// The source of a copy.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceRef {
     /// API group; empty for the core group.
@@ -95,7 +98,7 @@ pub struct SourceRef {
     pub name: String,
     /// UID in the control plane's API.
     pub uid: String,
-    /// `metadata.generation` that `manifest` was made from; 0 for kinds without one.
+    /// `metadata.generation` of the source that `manifest` was made from; 0 for kinds without one.
     #[serde(default)]
     #[schemars(schema_with = "crd_schema::generation")]
     pub generation: i64,
@@ -107,11 +110,11 @@ pub struct ScheduleShare {
     /// The cluster's value of the policy's topology label.
     #[schemars(length(max = 63))]
     pub domain: String,
-    /// Replicas of a divided workload, or pods at a time of a divided Job; absent for what is copied whole.
+    /// Replicas of a divided workload, or parallel pods of a divided Job; absent if the source is copied whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i64>,
-    /// Pods of a divided Job that have to succeed.
+    /// Pods of a divided Job that must succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub completions: Option<i64>,
@@ -121,14 +124,14 @@ pub struct ScheduleShare {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplyPolicy {
-    /// Takes over an object that is there already.
+    /// Whether the copy may adopt an existing object.
     #[serde(default)]
     pub adopt: bool,
-    /// Fields that are left to others there, for example `spec.replicas` under an autoscaler.
+    /// Fields that other managers in the cluster may set, for example `spec.replicas` with an autoscaler.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub leave_fields: Vec<String>,
-    /// What becomes of the copy when the Schedule is deleted.
+    /// Treatment of the copy when the Schedule is deleted.
     #[serde(default)]
     #[schemars(schema_with = "crd_schema::on_delete")]
     pub on_delete: OnDelete,
@@ -140,23 +143,23 @@ pub enum OnDelete {
     /// The copy is deleted.
     #[default]
     Delete,
-    /// The copy stays, and its labels and annotations of this control plane are removed.
+    /// The copy is kept without the labels and annotations of this control plane.
     Keep,
 }
 
-/// What became of a copy.
+/// Observed state of a copy.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleStatus {
-    /// `Applied`, `Available` and `Deleted`.
+    /// Conditions `Applied`, `Available` and `Deleted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// `spec.hash` of what was last applied.
+    /// `spec.hash` of the Schedule that was applied last.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 128))]
     pub observed_hash: Option<String>,
-    /// `spec.sourceRef.generation` of what was last applied.
+    /// `spec.sourceRef.generation` of the Schedule that was applied last.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub applied_generation: Option<i64>,
@@ -169,7 +172,8 @@ pub struct ScheduleStatus {
     )]
     #[schemars(length(max = 64))]
     pub applied_uid: Option<String>,
-    /// `spec.sourceRef.uid` of what was last applied: a Job or Pod that was made anew in the control plane is run anew.
+    /// `spec.sourceRef.uid` of the Schedule that was applied last: a Job or Pod that was recreated in the control plane
+    /// runs again.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "sourceUID", deserialize_with = "field::field")]
     #[schemars(length(max = 64))]
     pub source_uid: Option<String>,
@@ -177,50 +181,50 @@ pub struct ScheduleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub copy_generation: Option<i64>,
-    /// `spec.epoch` of what was last tried, whatever came of it.
+    /// `spec.epoch` of the Schedule that was tried last, whatever the result.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub epoch: Option<i64>,
-    /// What is available of the copy now: pods of a divided workload; else 1 or 0, for a copy that is available as a
-    /// whole or is not. Load balancers need no address for it.
+    /// Available part of the copy: pods of a divided workload; otherwise 1 if the whole copy is available, else 0. A
+    /// load balancer counts as available without an address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(range(min = 0))]
     pub available: Option<i64>,
-    /// Most that was available at once since this copy, by UID, was asked for no less.
+    /// Largest amount that was available at once, for this UID of the copy, since the amount was last reduced.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(range(min = 0))]
     pub served: Option<i64>,
-    /// The copy ran to its end: a Job completed or failed, a Pod succeeded or failed. With the condition `Deleted`: it had
-    /// when it was deleted.
+    /// Whether the copy has finished: a Job completed or failed, a Pod succeeded or failed. With the condition
+    /// `Deleted`: whether it had finished when it was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub finished: Option<bool>,
     /// Pods of the copy, for kinds that run pods.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub pods: Option<PodCounts>,
-    /// The part of the copy's status that its kind calls for, as JSON text.
+    /// The part of the copy's status that its kind requires, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 8192))]
     pub resource: Option<String>,
-    /// For people.
+    /// Message for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
 }
 
-/// Pods of a copy, found by the chain of owners from the pod to the copy.
+/// Pods of a copy, found by the owner references from the pod to the copy.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodCounts {
-    /// Pods that the copy asks for.
+    /// Pods that the copy requests.
     #[schemars(range(min = 0))]
     pub desired: i64,
     /// Pods that have a node.
     #[schemars(range(min = 0))]
     pub bound: i64,
-    /// Pods whose requests are in the inventory that the agent published last.
+    /// Pods whose requests are included in the last inventory of the agent.
     #[schemars(range(min = 0))]
     pub counted: i64,
-    /// Since when a pod of the copy has found no node.
+    /// Time since which a pod of the copy has found no node.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]
     pub unschedulable_since: Option<Time>,
@@ -319,11 +323,11 @@ pub mod deleted {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReportSpec {
-    /// What is free, by node and resource.
+    /// Free resources by node and resource.
     #[serde(deserialize_with = "field::or_empty")]
     #[schemars(schema_with = "crd_schema::nodes_of_report")]
     pub available_resources: NodeResources,
-    /// What there is, by node and resource.
+    /// Existing resources by node and resource.
     #[serde(deserialize_with = "field::or_empty")]
     #[schemars(schema_with = "crd_schema::nodes_of_report")]
     pub capacity_resources: NodeResources,
@@ -335,7 +339,7 @@ pub struct ClusterReportSpec {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::opaque_map")]
     pub node_labels: Option<NodeLabels>,
-    /// When the agent wrote it.
+    /// Time at which the agent wrote the report.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::time")]
     pub last_update_time: Option<Time>,

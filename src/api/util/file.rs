@@ -59,10 +59,11 @@ impl FileError {
             Self::Unexpected { found: OF_ANOTHER_USER, path, .. } => {
                 let user = find_user_name(rustix::process::geteuid().as_raw());
                 let path = path.to_string_lossy();
-                Some(format!("make it yours: `sudo chown {user} {}`", quote_word(&path)).into())
+                Some(format!("take ownership: `sudo chown {user} {}`", quote_word(&path)).into())
             }
             Self::Unexpected { path, .. } => Some(
-                format!("see what it is, and move it away: `ls -ld {}`", quote_word(&path.to_string_lossy())).into(),
+                format!("find out what it is, and move it away: `ls -ld {}`", quote_word(&path.to_string_lossy()))
+                    .into(),
             ),
             Self::Io { source, .. } => FileFault::in_error(source).and_then(FileFault::remedy).map(Remedy::new),
         }
@@ -253,7 +254,11 @@ pub fn open_for_append(path: &Path) -> Result<File, FileError> {
     let opened = file.metadata().map_err(wrap_io_error("inspect", path))?;
     if !opened.is_file() || !is_own(&opened) || opened.nlink() != 1 {
         let expected = "a regular file that you own, without hard links";
-        return Err(FileError::Unexpected { path: path.to_owned(), found: "another file now", expected });
+        return Err(FileError::Unexpected {
+            path: path.to_owned(),
+            found: "a file that was replaced meanwhile",
+            expected,
+        });
     }
     if opened.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(PRIVATE))

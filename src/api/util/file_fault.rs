@@ -1,4 +1,5 @@
-//! The fault behind an error of the file system: which file or folder refuses, whose it is, and the command that repairs it.
+//! The fault behind an error of the file system: which file or folder refuses, its owner, and the command that repairs
+//! it.
 //!
 //! Every error of a file on the user's machine is classified here. Facts come from the file system itself, at the moment of the
 //! error: who owns what, which folder cannot be opened, where a file system is mounted, whether it has room.
@@ -49,10 +50,9 @@ impl FileFault {
             K::NotFound => describe_absence(path, usage),
             K::NotADirectory => describe_file_in_path(path),
             K::IsADirectory => ("it is a folder, not a file".to_owned(), None),
-            _ if error.raw_os_error() == Some(libc::ELOOP) => (
-                "its symbolic links lead in a circle".to_owned(),
-                Some(format!("inspect them: `ls -l {}`", word(path))),
-            ),
+            _ if error.raw_os_error() == Some(libc::ELOOP) => {
+                ("its symbolic links form a loop".to_owned(), Some(format!("inspect them: `ls -l {}`", word(path))))
+            }
             K::ReadOnlyFilesystem => {
                 let mount = find_mount_point(path);
                 let remedy = format!(
@@ -65,7 +65,10 @@ impl FileFault {
             K::QuotaExceeded => {
                 let (user, mount) = (describe_user(own_user()), find_mount_point(path));
                 let cause = format!("the disk quota of {user} is used up on the file system at `{}`", mount.display());
-                (cause, Some("delete files of yours there, or have the quota raised; `quota -s` shows it".to_owned()))
+                (
+                    cause,
+                    Some("delete some of your files there, or ask for a higher quota; `quota -s` prints it".to_owned()),
+                )
             }
             K::ResourceBusy | K::CrossesDevices => {
                 let cause = format!("`{}` is a mount point, so no other file can take its place", path.display());
@@ -76,12 +79,12 @@ impl FileFault {
             K::StaleNetworkFileHandle => {
                 let mount = find_mount_point(path);
                 let remedy = format!("mount it again: `sudo umount {0} && sudo mount {0}`", word(&mount));
-                ("the server of the network file system no longer has it".to_owned(), Some(remedy))
+                ("the server of the network file system no longer has this file".to_owned(), Some(remedy))
             }
             _ if error.raw_os_error() == Some(libc::EIO) => {
                 let cause =
                     format!("the file system at `{}` cannot be read or written", find_mount_point(path).display());
-                (format!("{cause}: {error}"), Some("look for errors of the disk: `sudo dmesg`".to_owned()))
+                (format!("{cause}: {error}"), Some("look for disk errors: `sudo dmesg`".to_owned()))
             }
             _ => (error.to_string(), None),
         };
@@ -178,12 +181,12 @@ fn describe_owner(
         }
         () if is_at_home => {
             let all = if owner.is_folder { "-R " } else { "" };
-            format!("make it yours again: `sudo chown {all}{} {}`", find_user_name(user), word(place))
+            format!("take ownership again: `sudo chown {all}{} {}`", find_user_name(user), word(place))
         }
         () if usage == Usage::Read && !owner.is_folder => {
-            format!("use a copy of your own: `sudo install -m 600 -o {} {} COPY`", find_user_name(user), word(path))
+            format!("use your own copy: `sudo install -m 600 -o {} {} COPY`", find_user_name(user), word(path))
         }
-        () => format!("choose a path of your own, or run the command as {}", find_user_name(owner.user)),
+        () => format!("choose a path that you own, or run the command as {}", find_user_name(owner.user)),
     };
     (cause, Some(remedy))
 }
@@ -242,7 +245,7 @@ fn describe_file_in_path(path: &Path) -> (String, Option<String>) {
         return ("a part of the path is not a folder".to_owned(), None);
     };
     let remedy = format!("move it away: `mv {0} {0}.old`", word(file));
-    (format!("`{}` is a file where a folder is needed", file.display()), Some(remedy))
+    (format!("`{}` is a file, but a folder is needed", file.display()), Some(remedy))
 }
 
 /// The cause and the remedy where a file system has no room.
@@ -251,7 +254,8 @@ fn describe_full_disk(path: &Path) -> (String, Option<String>) {
     let has_inodes = rustix::fs::statvfs(&mount).map_or(true, |room| room.f_favail > 0 || room.f_files == 0);
     let (cause, flag) =
         if has_inodes { ("no space left", "-h") } else { ("no space left for another file (inode)", "-i") };
-    let remedy = format!("free space there and run the command again; `df {flag} {}` shows it", word(&mount));
+    let remedy =
+        format!("free some space there and run the command again; `df {flag} {}` prints the free space", word(&mount));
     (format!("{cause} on the file system at `{}`", mount.display()), Some(remedy))
 }
 

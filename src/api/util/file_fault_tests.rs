@@ -35,8 +35,8 @@ fn each_fault_of_a_path_has_its_own_words() {
             "`DIR/to-folder` is a symbolic link to `gone/folder`, which does not exist",
             "inspect it: `ls -l DIR/to-folder`",
         ),
-        ("circle", "its symbolic links lead in a circle", "inspect them: `ls -l DIR/circle`"),
-        ("file/below", "`DIR/file` is a file where a folder is needed", "move it away: `mv DIR/file DIR/file.old`"),
+        ("circle", "its symbolic links form a loop", "inspect them: `ls -l DIR/circle`"),
+        ("file/below", "`DIR/file` is a file, but a folder is needed", "move it away: `mv DIR/file DIR/file.old`"),
         ("sub", "it is a folder, not a file", ""),
     ] {
         assert_eq!(read(folder.path(), name), (cause.to_owned(), remedy.to_owned()), "{name}");
@@ -58,8 +58,8 @@ fn a_refusal_names_owner_and_command() {
     let unknown = 4_000_000_000;
     assert_eq!(
         denied(path, place, ROOT, true, unknown, true, Usage::Read),
-        "permission denied: `/home/ann/.fleet` is owned by root (mode 0700), and this program runs as user 4000000000; make it \
-         yours again: `sudo chown -R 4000000000 /home/ann/.fleet`"
+        "permission denied: `/home/ann/.fleet` is owned by root (mode 0700), and this program runs as user \
+         4000000000; take ownership again: `sudo chown -R 4000000000 /home/ann/.fleet`"
     );
     for (text, remedy) in [
         (
@@ -77,7 +77,7 @@ fn a_refusal_names_owner_and_command() {
         ),
         (
             denied(Path::new("/etc/k.yaml"), Path::new("/etc"), ROOT, true, unknown, false, Usage::Write),
-            "choose a path of your own, or run the command as root",
+            "choose a path that you own, or run the command as root",
         ),
         (denied(path, place, unknown, true, ROOT, true, Usage::Read), "`sudo -u 4000000000`"),
     ] {
@@ -93,7 +93,11 @@ fn a_file_system_is_named_by_its_mount_point() {
         (K::ReadOnlyFilesystem, "the file system at `/proc` is read-only", "`sudo mount -o remount,rw /proc`"),
         (K::StorageFull, "no space left", "`df -"),
         (K::QuotaExceeded, "the disk quota of ", "`quota -s`"),
-        (K::StaleNetworkFileHandle, "the server of the network file system no longer has it", "`sudo umount /proc && "),
+        (
+            K::StaleNetworkFileHandle,
+            "the server of the network file system no longer has this file",
+            "`sudo umount /proc && ",
+        ),
         (K::ResourceBusy, "`/proc/self/nothing/there` is a mount point", "mount its folder /proc/self/nothing instead"),
     ] {
         let fault = fault(kind);

@@ -14,15 +14,15 @@ const KIND: &str = "^[A-Z][A-Za-z0-9]{0,62}$";
 /// Pattern of the name of a kind in paths.
 const RESOURCE: &str = "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$";
 
-/// What can be placed besides the built-in kinds.
+/// Kinds that can be placed besides the built-in ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacementValues {
-    /// Kinds that are watched in the control plane and placed besides the built-in ones, such as those of
-    /// CustomResourceDefinitions; the agents have to be given them too.
+    /// Additional kinds that the control plane watches and places, such as those of CustomResourceDefinitions. Add them
+    /// to the values of the agents too.
     #[schemars(length(max = 50))]
     pub extra_kinds: Vec<KindValues>,
-    /// Whether Roles, ClusterRoles and their bindings are placed; the agents have to be given it too.
+    /// Whether Roles, ClusterRoles and their bindings are placed. Set it in the values of the agents too.
     #[serde(rename = "allowRBACKinds")]
     pub allow_rbac_kinds: bool,
 }
@@ -42,31 +42,33 @@ pub struct KindValues {
     pub kind: String,
 }
 
-/// What an agent may place besides the built-in kinds.
+/// Objects that an agent may place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentPlacementValues {
-    /// Kinds that the agent may place besides the built-in ones; its ClusterRole grows by them.
+    /// Additional kinds that the agent may place; its ClusterRole gets rights on them.
     #[schemars(length(max = 50))]
     pub extra_kinds: Vec<AgentKindValues>,
-    /// Whether the agent may place Roles, ClusterRoles and their bindings. It then holds `bind` and `escalate`: whoever may
-    /// place from the control plane can give any right in this cluster.
+    /// Whether the agent may place Roles, ClusterRoles and their bindings. It then has `bind` and `escalate`: whoever
+    /// may place objects from the control plane can grant any right in this cluster.
     #[serde(rename = "allowRBACKinds")]
     pub allow_rbac_kinds: bool,
-    /// Namespaces of this cluster into which nothing is placed, besides those of Kubernetes and of the service: names, or
-    /// beginnings of names followed by `*`, such as `cattle-*`. Copies that are in them already are deleted there.
+    /// Additional namespaces of this cluster into which nothing is placed, besides those of Kubernetes and of the
+    /// service: names, or prefixes of names followed by `*`, such as `cattle-*`. Existing copies in these namespaces
+    /// are deleted.
     #[schemars(length(max = 50), inner(regex(pattern = NamespacePattern::SCHEMA)))]
     pub protected_namespaces: Vec<String>,
-    /// Whether copies go into namespaces of this cluster that no control plane made.
+    /// Whether copies are placed into namespaces of this cluster that no control plane created.
     pub existing_namespaces: ExistingNamespaces,
 }
 
-/// Whether copies go into namespaces that were there before.
+/// Whether copies are placed into namespaces that already existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ExistingNamespaces {
-    /// They do, and the Schedule of the namespace reports it.
+    /// Copies are placed, and the Schedule of the namespace reports it.
     Allow,
-    /// They do only where the Namespace in the control plane has the annotation `fleet-scheduler.io/adopt: "true"`.
+    /// Copies are placed only if the Namespace in the control plane has the annotation `fleet-scheduler.io/adopt:
+    /// "true"`.
     Deny,
 }
 

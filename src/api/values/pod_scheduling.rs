@@ -5,34 +5,34 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Nodes and other pods that a component's pods want to be near to, or far from.
+/// Affinity and anti-affinity of a component's pods to nodes and other pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Affinity {
-    /// Nodes that the pods want.
+    /// Affinity to nodes.
     #[serde(default)]
     pub node_affinity: Option<NodeAffinity>,
-    /// Pods that they want to run beside.
+    /// Affinity to other pods.
     #[serde(default)]
     pub pod_affinity: Option<PodAffinity>,
-    /// Pods that they want to run apart from. Given here, it takes the place of what the chart asks for by itself.
+    /// Anti-affinity to other pods. It replaces the anti-affinity that the chart sets.
     #[serde(default)]
     pub pod_anti_affinity: Option<PodAffinity>,
 }
 
-/// Nodes that pods want.
+/// Affinity to nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeAffinity {
-    /// What a node must fulfil: any one of the terms.
+    /// Required terms: a node must match one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
-    /// What a node should fulfil.
+    /// Preferred terms for nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred_during_scheduling_ignored_during_execution: Vec<PreferredNode>,
 }
 
-/// Terms of which a node has to fulfil one.
+/// Terms of which a node must match one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSelector {
@@ -41,14 +41,14 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Requirements of which a node has to fulfil all.
+/// Requirements of which a node must meet all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSelectorTerm {
-    /// On its labels.
+    /// Requirements on labels of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<NodeRequirement>,
-    /// On its fields, of which there is `metadata.name`.
+    /// Requirements on fields of the node; the only field is `metadata.name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_fields: Vec<NodeRequirement>,
 }
@@ -60,23 +60,23 @@ pub struct NodeRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// How its value is compared.
+    /// Operator by which the value is compared.
     pub operator: NodeOperator,
     /// The values; none for `Exists` and `DoesNotExist`, one number for `Gt` and `Lt`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// How a node's label is compared.
+/// Operator by which a label of a node is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NodeOperator {
     /// One of the values.
     In,
     /// None of the values.
     NotIn,
-    /// The label is there.
+    /// The label exists.
     Exists,
-    /// The label is not there.
+    /// The label does not exist.
     DoesNotExist,
     /// Greater than the number.
     Gt,
@@ -88,21 +88,21 @@ pub enum NodeOperator {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreferredNode {
-    /// How much it counts.
+    /// Weight of the preference.
     #[schemars(range(min = 1, max = 100))]
     pub weight: i32,
-    /// What is preferred.
+    /// Preferred term.
     pub preference: NodeSelectorTerm,
 }
 
-/// Pods that pods want to run beside, or apart from.
+/// Affinity or anti-affinity to other pods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodAffinity {
-    /// What must be fulfilled.
+    /// Required terms for other pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_during_scheduling_ignored_during_execution: Vec<PodAffinityTerm>,
-    /// What should be fulfilled.
+    /// Preferred terms for other pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferred_during_scheduling_ignored_during_execution: Vec<PreferredPods>,
 }
@@ -111,32 +111,32 @@ pub struct PodAffinity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreferredPods {
-    /// How much it counts.
+    /// Weight of the preference.
     #[schemars(range(min = 1, max = 100))]
     pub weight: i32,
-    /// What is preferred.
+    /// Preferred term.
     pub pod_affinity_term: PodAffinityTerm,
 }
 
-/// Pods, and what counts as the same place.
+/// Selection of pods, and the topology in which they count as together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodAffinityTerm {
-    /// The pods, by their labels; none if left out.
+    /// Selector of the pods; the default selects none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// The label of nodes whose value is the place, such as `kubernetes.io/hostname`.
+    /// Label of nodes whose value is the topology domain, such as `kubernetes.io/hostname`.
     #[schemars(length(min = 1, max = 317))]
     pub topology_key: String,
-    /// The namespaces of the pods; their own if left out.
+    /// Namespaces of the pods; the default is the namespace of the installation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// The same by labels of namespaces; an empty selector means all of them.
+    /// Selector of namespaces; an empty selector selects all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// Objects by their labels.
+/// Selector of objects by their labels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
@@ -155,48 +155,48 @@ pub struct LabelRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// How its value is compared.
+    /// Operator by which the value is compared.
     pub operator: LabelOperator,
     /// The values; none for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// How a label is compared.
+/// Operator by which a label is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LabelOperator {
     /// One of the values.
     In,
     /// None of the values.
     NotIn,
-    /// The label is there.
+    /// The label exists.
     Exists,
-    /// The label is not there.
+    /// The label does not exist.
     DoesNotExist,
 }
 
-/// How evenly pods are spread over zones, nodes or other places.
+/// How evenly pods are spread over zones, nodes or other topology domains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopologySpreadConstraint {
-    /// The largest difference in the number of pods between two places.
+    /// Largest difference in the number of pods between two topology domains.
     #[schemars(range(min = 1))]
     pub max_skew: i32,
-    /// The label of nodes whose value is the place, such as `topology.kubernetes.io/zone`.
+    /// Label of nodes whose value is the topology domain, such as `topology.kubernetes.io/zone`.
     #[schemars(length(min = 1, max = 317))]
     pub topology_key: String,
-    /// What becomes of a pod that would exceed it.
+    /// Treatment of a pod that would exceed the difference.
     pub when_unsatisfiable: WhenUnsatisfiable,
-    /// The pods that are counted; those of the component if left out.
+    /// Pods that are counted; the default is the pods of the component.
     #[serde(default)]
     pub label_selector: Option<LabelSelector>,
 }
 
-/// What becomes of a pod that would make pods too unevenly spread.
+/// Treatment of a pod that would exceed the largest difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WhenUnsatisfiable {
-    /// It waits.
+    /// The pod stays Pending.
     DoNotSchedule,
-    /// It runs all the same.
+    /// The pod runs anyway.
     ScheduleAnyway,
 }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// When nodes pull an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ImagePullPolicy {
-    /// Where it is not there yet.
+    /// Only if the node does not have the image yet.
     IfNotPresent,
     /// Before every start.
     Always,
-    /// Never: it has to be there.
+    /// Never: the node must already have the image.
     Never,
 }
 
@@ -25,7 +25,7 @@ pub struct SecretName {
     pub name: String,
 }
 
-/// Text that is never shown: `Debug` hides it.
+/// Text that is never printed: `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SecretValue(pub String);
@@ -40,7 +40,7 @@ impl std::fmt::Debug for SecretValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Toleration {
-    /// The taint's key; all taints if left out.
+    /// The taint's key; by default all taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// `Equal` (value must agree) or `Exists`.
@@ -49,16 +49,16 @@ pub struct Toleration {
     /// The taint's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The taint's effect; all effects if left out.
+    /// The taint's effect; by default all effects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// For `NoExecute`: how long a pod stays.
+    /// For `NoExecute`: seconds until a pod is evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub toleration_seconds: Option<i64>,
 }
 
-/// How a toleration compares.
+/// Operator by which a toleration is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TolerationOperator {
     /// Key and value agree.
@@ -67,14 +67,14 @@ pub enum TolerationOperator {
     Exists,
 }
 
-/// What a taint does.
+/// Effect of a taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TaintEffect {
-    /// No new pods.
+    /// The node gets no new pods.
     NoSchedule,
-    /// No new pods where it can be avoided.
+    /// The node gets no new pods if another node has room.
     PreferNoSchedule,
-    /// No pods.
+    /// The node gets no new pods, and existing pods are evicted.
     NoExecute,
 }
 
@@ -85,16 +85,16 @@ pub struct EnvVar {
     /// Its name.
     #[schemars(regex(pattern = r"^[-._A-Za-z][-._A-Za-z0-9]*$"))]
     pub name: String,
-    /// Its value, in which Kubernetes puts other variables in for `$(NAME)`. What is secret belongs into a Secret:
+    /// Its value, in which Kubernetes replaces `$(NAME)` by the value of another variable. Store secrets in a Secret:
     /// `valueFrom.secretKeyRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Where its value comes from, instead of `value`.
+    /// Source of its value, instead of `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvSource>,
 }
 
-/// Where the value of a variable comes from: one of these.
+/// Source of the value of a variable: exactly one of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EnvSource {
@@ -143,7 +143,7 @@ pub struct ResourceFieldRef {
     /// Such as `limits.memory`.
     #[schemars(length(min = 1))]
     pub resource: String,
-    /// The unit in which it is given, such as `1Mi`; 1 if left out.
+    /// Unit of the value, such as `1Mi`; the default is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divisor: Option<Quantity>,
 }
@@ -152,14 +152,14 @@ pub struct ResourceFieldRef {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceAccountValues {
-    /// Its annotations, by which clouds give workloads an identity.
+    /// Its annotations; clouds use them to give workloads an identity.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// An HTTP proxy of a company, and what is reached without it.
+/// An HTTP proxy, and the destinations that are reached without the proxy.
 ///
-/// Variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` are made of it. Names of Services and the API server of the pod's
-/// own cluster are always in `NO_PROXY`.
+/// The chart sets the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` from these values. `NO_PROXY` always
+/// contains the names of Services and the API server of the pod's own cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyValues {
@@ -167,17 +167,19 @@ pub struct ProxyValues {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub http: Option<String>,
-    /// Proxy for https, which everything here goes by.
+    /// Proxy for https, which all connections use.
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub https: Option<String>,
-    /// What is reached without it: hosts, domains as `.example.com`, addresses and ranges in CIDR form.
+    /// Destinations that are reached without the proxy: hosts, domains as `.example.com`, addresses, and ranges in CIDR
+    /// form.
     pub no_proxy: Vec<NoProxy>,
-    /// Ranges of the addresses of pods, Services and nodes, which are reached without it, too.
+    /// Address ranges of pods, Services and nodes, which are also reached without the proxy.
     pub cluster_ranges: Vec<NoProxy>,
 }
 
-/// Something that is reached without a proxy: a host, a domain as `.example.com`, an address or a range in CIDR form.
+/// A destination that is reached without the proxy: a host, a domain as `.example.com`, an address or a range in CIDR
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct NoProxy(
@@ -187,7 +189,7 @@ pub struct NoProxy(
     pub String,
 );
 
-/// A registry, perhaps with a port and a path under which its images are.
+/// A registry, optionally with a port and a path prefix of its images.
 pub const REGISTRY: &str = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$";
 
 /// An image by repository and tag.
@@ -202,7 +204,7 @@ pub struct ImageValues {
         )
     )]
     pub repository: String,
-    /// Tag, digest (`sha256:…`), or a tag with a digest behind it (`v1.1.0@sha256:…`).
+    /// Tag, digest (`sha256:…`), or a tag followed by a digest (`v1.1.0@sha256:…`).
     #[schemars(
         length(min = 1),
         regex(pattern = r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[0-9a-f]{64})?|sha256:[0-9a-f]{64})?$")
@@ -210,14 +212,14 @@ pub struct ImageValues {
     pub tag: String,
 }
 
-/// What a container asks for and may use at most, as in a pod.
+/// Requests and limits of a container, as in a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
-    /// What is reserved: `cpu`, `memory` and others, as Kubernetes quantities.
+    /// Requests: the reserved `cpu`, `memory` and other resources, as Kubernetes quantities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
-    /// What is never exceeded.
+    /// Limits: the most that a container may use, as Kubernetes quantities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Quantity>,
 }

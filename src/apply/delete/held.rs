@@ -134,12 +134,14 @@ impl Survey {
 
     /// What keeps an object that has lost its owner.
     fn describe_collection(&self) -> String {
-        let why = "its owner is deleted, but the garbage collection of the cluster has not deleted it yet";
+        let why = "its owner is deleted, but the garbage collector of the cluster has not deleted this object yet";
         if self.unanswered.is_empty() {
             return why.to_owned();
         }
         let kinds = first_of(&self.unanswered, NAMED, ", ");
-        format!("{why}; garbage collection can stop while a kind gives no answer, as these do: {kinds}")
+        format!(
+            "{why}; the garbage collector can stop while a kind does not answer; these kinds do not answer: {kinds}"
+        )
     }
 
     /// What keeps the namespace, beside what the namespace itself says.
@@ -149,7 +151,7 @@ impl Survey {
             clauses.push(format!("finalizers hold {}", first_of(finalized, NAMED, ", ")));
         }
         if !self.unanswered.is_empty() {
-            clauses.push(format!("these kinds give no answer: {}", first_of(&self.unanswered, NAMED, ", ")));
+            clauses.push(format!("these kinds do not answer: {}", first_of(&self.unanswered, NAMED, ", ")));
         }
         clauses.join("; ")
     }
@@ -244,7 +246,7 @@ mod tests {
             json!({"metadata": {"name": "etcd-0", "ownerReferences": [{"kind": "StatefulSet", "name": "etcd"}]}});
         let mut survey = Survey::default();
         let why = hold_of(&pod, &live, &mut survey).await;
-        assert!(why.contains("garbage collection") && why.contains("Widget.bug.example"), "{why}");
+        assert!(why.contains("garbage collector") && why.contains("Widget.bug.example"), "{why}");
         assert!(why.contains("conversion webhook"), "{why}");
         assert_eq!(survey.finalized, None, "nobody waits for the namespace");
         // A namespace that is waited for as well needs what was left out.

@@ -1,5 +1,5 @@
-//! The copy of a journal on this machine, where the cluster has lost its own: whether it is about what is there, and whether
-//! anything can be undone by it.
+//! The copy of a journal on this machine, where the cluster has lost its own: whether it is about what exists, and
+//! whether anything can be undone by it.
 
 use std::io;
 
@@ -43,13 +43,15 @@ impl Engine {
             return Err(useless(values_lost(&step.object)).into());
         }
         match self.ready_since(server, &journal, state).await? {
-            Some(object) => Err(useless(format!("that run was to create {object}, which has been ready since")).into()),
+            Some(object) => {
+                Err(useless(format!("that run was meant to create {object}, which has become ready since")).into())
+            }
             None => Ok(Some(journal)),
         }
     }
 
-    /// A workload that a run was to make and that has been ready: by then the run had done most of its work, and it may have
-    /// been finished by an install from another machine, of which the copy on this one knows nothing.
+    /// A workload that a run was to make and that has been ready: by that time the run had done most of its work, and
+    /// it may have been finished by an install from another machine, of which the copy on this one knows nothing.
     async fn ready_since(&self, server: &Server, journal: &Journal, state: &State) -> Result<Option<ObjectRef>, Error> {
         for step in journal.steps.iter().filter(|step| step.undo == Undo::Delete) {
             let target = &step.object;

@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Describes the objects in our namespace that are not ours, or the kinds that gave no answer, as a clause; none
-    /// when it is empty but for ourselves.
+    /// when it is empty except for ourselves.
     async fn describe_foreign_objects(&self, server: &Server) -> Result<Option<String>, Error> {
         let (kinds, silent) = discovery::list_kinds(server, self.options.parallel)
             .await
@@ -89,7 +89,10 @@ impl Engine {
         let (objects, refused) = discovery::list_metadata(server, &kinds, &selection, self.options.parallel).await;
         let unseen: Vec<String> = silent.into_iter().chain(refused).collect();
         if !unseen.is_empty() {
-            return Ok(Some(format!("its other contents are unknown: no answer about {}", unseen.join(", "))));
+            return Ok(Some(format!(
+                "its other contents are unknown: the API server did not list {}",
+                unseen.join(", ")
+            )));
         }
         let strangers: Vec<String> = objects
             .iter()

@@ -59,7 +59,7 @@ pub struct Searched {
 }
 
 impl Engine {
-    /// Searches all kinds of the whole cluster for objects of this installation, but for those kept on purpose.
+    /// Searches all kinds of the whole cluster for objects of this installation, except for those kept on purpose.
     ///
     /// # Errors
     /// When the list of kinds cannot be read.
@@ -175,8 +175,8 @@ impl Engine {
         let named =
             reference.is_secret() && (reference.name == record || reference.name.starts_with(&format!("{record}.")));
         let because = match (managed_fields::owned_entry(object).is_some(), named) {
-            (true, _) => "it has our fields, but its labels were removed",
-            (false, true) => "it has the name of our record",
+            (true, _) => "it has fields of this installation, but its labels were removed",
+            (false, true) => "it has the name of this installation's record",
             (false, false) => return None,
         };
         Some(ObjectReason { object: reference, reason: because.to_owned() })
@@ -205,9 +205,9 @@ impl Engine {
             // Endpoints follow their Service a moment later, without being owned by it.
             collectable |= kind.mirrors_a_service() || !items_at(&object, "/metadata/ownerReferences").is_empty();
             let because = if managed_fields::owned_entry(&object).is_some() {
-                "it has our label and our fields"
+                "it has the label and fields of this installation"
             } else {
-                "it has our label"
+                "it has the label of this installation"
             };
             found.push(ObjectReason { object: reference, reason: because.to_owned() });
         }
@@ -245,7 +245,7 @@ impl Engine {
 fn retained_volume_reason(object: ObjectRef) -> ObjectReason {
     let why = format!(
         "its reclaim policy is Retain, so it still contains the data; `kubectl delete pv {}` deletes the object \
-         only: delete the data in the storage by hand",
+         only: delete the data in the storage system by hand",
         foreign_word(&object.name)
     );
     ObjectReason { object, reason: why }

@@ -59,7 +59,8 @@ impl Engine {
         Ok(claims)
     }
 
-    /// Everything in the cluster that carries our labels, but for the namespace, the record and what controllers make.
+    /// Everything in the cluster that carries our labels, except for the namespace, the record and what controllers
+    /// make.
     pub(crate) async fn find_labelled(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
         let mut kinds: BTreeMap<(String, String), Kind> =
             everywhere_or_newer().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
@@ -141,7 +142,7 @@ impl Engine {
             .collect())
     }
 
-    /// The volume claims of our workloads that hold data.
+    /// The volume claims of our workloads that contain data.
     ///
     /// # Errors
     /// Refusals of the server.

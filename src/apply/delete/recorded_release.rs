@@ -64,7 +64,7 @@ impl Engine {
     /// Renders the recorded release again. What differs from what was applied by its digest is no former state.
     pub(crate) async fn render_former_release(&self, server: &Server, state: &State) -> Former {
         let Some(record) = &state.record else {
-            let why = "there is no record of what was installed before".to_owned();
+            let why = "there is no record of an earlier install".to_owned();
             return Former { why: Some(why), ..Former::default() };
         };
         let version = record.release.version.clone();

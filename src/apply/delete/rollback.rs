@@ -265,7 +265,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells what there is of data and keys that the steps may have made, and leaves it.
+    /// Tells what exists of data and keys that the steps may have made, and leaves it.
     async fn report_retained_data(
         &self,
         server: &Server,
@@ -283,7 +283,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes the claims of StatefulSets that the run created. Claims that were there before stay with their data; and
+    /// Deletes the claims of StatefulSets that the run created. Claims that already existed stay with their data; and
     /// all of them where that is not known, which are returned.
     async fn undo_claims(
         &self,

@@ -1,4 +1,4 @@
-//! Undoing one step of a journal: the object is deleted, gets its former fields back, or is made again.
+//! Undoing one step of a journal: the object is deleted, gets its former fields back, or is recreated.
 
 use std::borrow::Cow;
 
@@ -32,8 +32,8 @@ pub(crate) enum StepOutcome {
 }
 
 impl StepOutcome {
-    /// Outcome of an object that was restored: nothing where the write changed nothing, because the step was written
-    /// down and never done, or undone before.
+    /// Outcome of an object that was restored: nothing where the write changed nothing, because the step was recorded
+    /// and never done, or undone before.
     fn from_restored_object(live: &Value, restored: &Value) -> Self {
         let version = |object| text_at(object, "/metadata/resourceVersion").map(str::to_owned);
         if version(restored) == version(live) { Self::Nothing } else { Self::Restored }

@@ -80,7 +80,7 @@ impl Engine {
 
     /// Removes the installation, waits until it is gone, and searches the cluster for leftovers.
     ///
-    /// Safe to repeat, and to go on with after it was interrupted anywhere.
+    /// Safe to repeat, and to continue with after it was interrupted anywhere.
     ///
     /// # Errors
     /// [`Error::MadeByOthers`] when all there is was not made by us, [`Error::JournalRefused`] when no run of this owner can
@@ -234,7 +234,7 @@ impl Engine {
 
     /// Deletes objects side by side and waits until they are gone. Returns them.
     ///
-    /// Whoever lost the lock deletes nothing: it may be what another run has found and goes on with.
+    /// Whoever lost the lock deletes nothing: it may be what another run has found and continues with.
     pub(crate) async fn delete_wave(
         &self,
         server: &Server,

@@ -1,9 +1,9 @@
 //! The quick path from the engine's output to objects: a document whose text has been there before is not parsed again.
 //! Saves 3.3 of 12.7 ms of CPU of `template control-plane`, and more the more objects a loop makes.
 //!
-//! Values are tokens in the text and never part of it, so every run of a loop's body gives the same text but for the
-//! numbers of its tokens. Without those the text is parsed once, into a skeleton, which is then filled with the values of
-//! each run. Whatever is out of the ordinary, an error above all, is left to `chart::render::bind`, which knows
+//! Values are tokens in the text and never part of it, so every run of a loop's body gives the same text except for the
+//! numbers of its tokens. Without those the text is parsed once, into a skeleton, which is then filled with the values
+//! of each run. Whatever is out of the ordinary, an error above all, is left to `chart::render::bind`, which knows
 //! places; a test holds that both give the same.
 
 use std::collections::HashMap;
@@ -80,7 +80,7 @@ struct Skeleton {
 type TextOrigin = (usize, usize);
 
 /// Gives the objects of the engine's output, with the values that it printed, to `take`, each with the place in the
-/// templates that it begins at. Returns `None` where the careful path is needed; objects given by then are to be
+/// templates that it begins at. Returns `None` where the careful path is needed; objects given by that time are to be
 /// discarded.
 pub(crate) fn emit_objects(
     output: Plain,

@@ -42,7 +42,7 @@ pub(super) struct Template {
     pub(super) path: String,
     pub(super) text: Cow<'static, str>,
     prepared: Prepared,
-    /// Its documents, if nothing has to be rendered for them and no place is asked for.
+    /// Its documents, if nothing is to be rendered for them and no place is asked for.
     documents: Option<Documents>,
 }
 
@@ -373,7 +373,7 @@ impl Renderer {
         Object { stage, stage_name, json, source, line }
     }
 
-    /// Returns whether a part has to be rendered for one file: it is that file, or it is what that file embeds.
+    /// Returns whether a part must be rendered for one file: it is that file, or it is what that file embeds.
     fn is_needed(&self, part: &Part, only: Option<&str>) -> bool {
         let Some(only) = only else { return true };
         let embeds = || self.find_template(only).is_some_and(|(_, template)| template.text.contains("bootstrap"));

@@ -391,7 +391,7 @@ impl ValuesBuilder {
     }
 }
 
-/// Brings back the defaults of recorded values that a `null` has deleted since: it takes back what was recorded.
+/// Brings back the defaults of recorded values that a `null` has deleted since: it withdraws what was recorded.
 fn take_back(node: &mut Node, default: &Node, recorded: &Node) {
     match (&mut node.data, &recorded.data) {
         (_, Data::Null) => {}

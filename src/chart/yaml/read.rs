@@ -52,7 +52,7 @@ impl<'t> YamlReader<'t> {
         place
     }
 
-    /// Notes an error after which reading goes on; those beyond [`MAX_PROBLEMS`] are counted.
+    /// Notes an error after which reading continues; those beyond [`MAX_PROBLEMS`] are counted.
     fn report_problem(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
         if self.problems.len() < MAX_PROBLEMS {
             let place = self.place_at_origin(origin);

@@ -62,7 +62,7 @@ fn node_facts(node: &Node) -> NodeFacts {
     }
 }
 
-/// Facts that become more while several reads are under way.
+/// Facts that become more while several reads are in progress.
 struct Learning<'s>(RefCell<Known<'s>>);
 
 struct Known<'s> {

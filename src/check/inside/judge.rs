@@ -13,7 +13,7 @@ fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
         Some(component) if component.is_rolled_out() => CheckResult::Passed(component.describe_state()),
         Some(component) if component.is_running() => CheckResult::new_warning(
             component.describe_state(),
-            "wait for it, or see the causes below; the old pods continue to serve",
+            "wait for the rollout, or see the causes below; the old pods continue to serve",
         ),
         Some(component) => {
             CheckResult::new_failure(component.describe_state(), "see the causes below, or the events of its pods")
@@ -111,7 +111,7 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
                 members.len()
             ),
             "find out why their agents do not reach the control plane; moves begin again when fewer than three \
-             clusters are lost, or no more than are Ready",
+             clusters are lost, or when no more clusters are lost than are Ready",
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -139,7 +139,7 @@ fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
     let held = first_of(causes.iter().map(text), NAMED, "; ");
     let named = first_of(first.first.iter().cloned(), NAMED, ", ");
     Some(CheckResult::new_failure(
-        format!("the scheduler holds back removals, because they are many: {held}; first: {named}"),
+        format!("the scheduler holds back these removals, because there are too many: {held}; first: {named}"),
         Remedy::new("undo the edit, or allow the removals with ")
             .command(Command::at_place(Place::Context("CONTROL_PLANE"), Action::ContinueRemovals((*cause).clone()))),
     ))
@@ -164,7 +164,8 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         (None, _) => CheckResult::new_failure(
             format!("{total}, not held: {named}{unknown}{data}"),
             "agents delete these copies ten minutes after they have seen them, except those with data; to keep a copy, \
-             apply its source again so that it is placed there; delete data that nobody needs in the workload cluster",
+             apply its source again so that it is placed in that cluster; delete unneeded data in the workload \
+             cluster",
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),
@@ -172,13 +173,13 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         ),
         (Some(hold), _) => CheckResult::new_failure(
             format!("{total}, {hold}: {named}{unknown}{data}"),
-            Remedy::new("apply again the sources of the copies that you need, then let agents delete the others with ")
+            Remedy::new("apply the sources of the copies that you need, then let agents delete the other copies with ")
                 .command(release),
         ),
     }
 }
 
-/// Returns which copies without a Schedule hold data, as an addition to their number.
+/// Returns which copies without a Schedule contain data, as an addition to their number.
 fn describe_data(members: &[Member]) -> String {
     let of_member = |member: &Member| {
         let (name, data) = (member.name.clone(), &member.data_without_schedule);
@@ -190,11 +191,11 @@ fn describe_data(members: &[Member]) -> String {
     let (count, named): (usize, Vec<String>) = (counts.iter().sum(), named.concat());
     match count {
         0 => String::new(),
-        1 => format!("; 1 holds data: {}", named.concat()),
+        1 => format!("; 1 contains data: {}", named.concat()),
         _ => {
             let shown = named.len().min(NAMED);
             let more = if count > shown { format!(" and {} more", count - shown) } else { String::new() };
-            format!("; {count} hold data: {}{more}", named[..shown].join(", "))
+            format!("; {count} contain data: {}{more}", named[..shown].join(", "))
         }
     }
 }
@@ -530,7 +531,7 @@ pub(super) mod tests {
         assert!(server.is_running() && !server.is_rolled_out());
         let report = run_checks(&CHECKS, &facts, &[]);
         let warned: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
-        let said = "Running, a change is not rolled out: CrashLoopBackOff (pod apiserver-1)";
+        let said = "Running, but a change is not rolled out: CrashLoopBackOff (pod apiserver-1)";
         assert_eq!(warned, [("apiserver", said)]);
         assert!(report.failures().next().is_none());
     }

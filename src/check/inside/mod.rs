@@ -42,7 +42,7 @@ impl Component {
             Self { wanted: 0, .. } => "scaled to zero".to_owned(),
             Self { trouble, updated: false, .. } if self.is_running() => {
                 let trouble = trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
-                format!("Running, a change is not rolled out{trouble}")
+                format!("Running, but a change is not rolled out{trouble}")
             }
             _ if self.is_running() => "Running".to_owned(),
             Self { trouble: Some(trouble), .. } => trouble.clone(),
@@ -76,7 +76,7 @@ pub struct Member {
     pub agent_version: String,
     /// Copies there that have no Schedule, if its agent counts them.
     pub copies_without_schedule: Option<i32>,
-    /// Those of them that hold data.
+    /// Those of them that contain data.
     pub data_without_schedule: DataWithoutSchedule,
 }
 
@@ -102,7 +102,7 @@ pub struct Inside {
     pub groups: Groups,
     /// What acts on the API server.
     pub own_api: OwnApi,
-    /// Definitions of which objects have to be converted by a Service when they are listed.
+    /// Definitions of which objects must be converted by a Service when they are listed.
     pub conversions: Vec<Served>,
     /// The server in the init Secret, empty if it cannot be read; none without the Secret.
     pub init_secret: Option<String>,

@@ -29,7 +29,7 @@ pub struct LimitFacts {
     pub by: LimitedBy,
     /// The least that may be asked for.
     pub min: Amounts,
-    /// The most that may be asked for, which has to be stated.
+    /// The most that may be asked for, which must be stated.
     pub max: Amounts,
     /// The most by which a limit may exceed its request, in thousandths.
     pub ratio: Amounts,

@@ -33,7 +33,7 @@ pub struct Allowance {
 pub struct Taken {
     /// Needs of the objects that it makes.
     pub needs: Needs,
-    /// Pods of workloads that are there and will be replaced.
+    /// Pods of workloads that exist and will be replaced.
     pub replaced: Vec<PodNeeds>,
 }
 
@@ -42,7 +42,7 @@ pub struct Taken {
 pub(super) struct Place<'a> {
     /// The namespace.
     pub namespace: &'a str,
-    /// Names of claims that are there already.
+    /// Names of claims that already exist.
     pub claims: &'a [String],
     /// The StorageClass of claims that name none.
     pub default_class: Option<&'a str>,

@@ -93,7 +93,7 @@ pub(super) struct Asked<'a> {
     pub pods: &'a [PodNeeds],
     /// The StorageClass of claims that name none.
     pub default_class: Option<&'a str>,
-    /// Names of claims that are there already.
+    /// Names of claims that already exist.
     pub claims: &'a [String],
     /// True if what LimitRanges state could not be read.
     pub defaults_unread: bool,
@@ -149,7 +149,7 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
             let what =
                 format!("requires {name} for every container, and container {container} of {pod} does not set it");
             return if asked.defaults_unread {
-                problem(format!("{what}; whether a LimitRange sets it could not be read"), false)
+                problem(format!("{what}; the LimitRanges, which may set it, could not be read"), false)
             } else {
                 problem(what, sure)
             };

@@ -42,7 +42,8 @@ impl InitFacts {
     }
 }
 
-/// Reads a certificate request that does not exist: to be told so, or that it may not be read, a token has to be accepted.
+/// Reads a certificate request that does not exist: to be told so, or that it may not be read, a token must be
+/// accepted.
 async fn check_bootstrap_token(init: &Init) -> TokenFacts {
     let client = match token_client(init) {
         Ok(client) => client,

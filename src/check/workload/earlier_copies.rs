@@ -26,7 +26,7 @@ pub struct EarlierCopies {
 }
 
 impl EarlierCopies {
-    /// Lists them. A kind that may not be listed counts as absent: an agent keeps what holds data in any case.
+    /// Lists them. A kind that may not be listed counts as absent: an agent keeps what contains data in any case.
     pub async fn list_copies(client: &Client) -> Self {
         let (claims, deployments, sets) = tokio::join!(
             list_marked::<PersistentVolumeClaim>(client),

@@ -109,20 +109,20 @@ fn delete_command(facts: &WorkloadFacts) -> Remedy {
 }
 
 fn short_way(facts: &WorkloadFacts) -> Remedy {
-    Remedy::new("or let this program copy it: ").flag(copy_flag(facts))
+    Remedy::new("or let this program copy the Secret: ").flag(copy_flag(facts))
 }
 
 /// Returns the remedy that replaces the existing Secret. The new one cannot be applied over it: the manifest from the
 /// control plane contains the UID and the resourceVersion that it has there.
 fn copy_again(facts: &WorkloadFacts) -> Remedy {
     if facts.wanted.copies {
-        return Remedy::new("let this program copy it again: ")
+        return Remedy::new("let this program copy the Secret again: ")
             .flag(copy_flag(facts))
-            .text("; if it did, ")
+            .text("; if it already did, ")
             .command(Command::at_place(Place::Any, Action::Status(None)))
-            .text(" shows why the control plane has no newer one");
+            .text(" shows why the control plane has no newer Secret");
     }
-    Remedy::new("remove it and copy it again:\n  ")
+    Remedy::new("delete the Secret and copy it again:\n  ")
         .and(delete_command(facts))
         .text("\n  ")
         .and(copy_command(facts))
@@ -199,7 +199,8 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
         ),
         InitFacts::Elsewhere(server) => CheckResult::new_failure(
             format!(
-                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the named control plane"
+                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the server \
+                 of the named control plane"
             ),
             Remedy::new("if that address is wrong or outdated, delete the Secret first: `")
                 .and(delete_command(facts))
@@ -237,7 +238,7 @@ fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
     let InitFacts::Usable { version, .. } = &facts.init else { return CheckResult::Passed(String::new()) };
     let line = version.as_deref().and_then(|version| version.parse::<ServiceLine>().ok());
     let Some(line) = line.map(|line| line.to_string()) else {
-        return CheckResult::Passed("the init Secret does not say the control plane's version".to_owned());
+        return CheckResult::Passed("the init Secret does not contain the version of the control plane".to_owned());
     };
     let wanted = &facts.wanted;
     if wanted.joins.contains(&line) {
@@ -272,7 +273,8 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
                 "this cluster already has an agent whose control plane is not known: `{}` in namespace {}",
                 other.name, other.namespace
             ),
-            "a cluster can be registered only once with each control plane; continue if that agent belongs to another",
+            "a cluster can be registered only once with each control plane; continue if that agent belongs to another \
+             control plane",
         ),
         (None, None) if others().next().is_some() => {
             CheckResult::Passed("agents of other control planes are in other namespaces".to_owned())
@@ -310,7 +312,7 @@ fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
     };
     if let Some(holder) = members.iter().find(|member| &member.name == name) {
         if holder.id.is_empty() || holder.id == facts.cluster_id {
-            return CheckResult::Passed(format!("{name} is this cluster"));
+            return CheckResult::Passed(format!("{name} is the name of this cluster"));
         }
         return CheckResult::new_failure(
             format!("another cluster is already registered as {name}"),
@@ -412,7 +414,7 @@ pub(super) mod tests {
         only_failure(&CHECKS, facts)
     }
 
-    /// What an agent of before left.
+    /// What an earlier agent left.
     fn left_behind() -> EarlierCopies {
         EarlierCopies { claims: vec!["shop/data".to_owned()], workloads: 3, are_more: false }
     }

@@ -44,7 +44,7 @@ pub(crate) struct PlanArgs {
 const ACCESS_KEY_LIMIT: usize = 64 * 1024;
 
 impl PlanArgs {
-    /// Returns whether the cluster's version has to be known before a plan can be made.
+    /// Returns whether the cluster's version must be known before a plan can be made.
     pub(crate) fn asks_cluster(&self) -> bool {
         self.package.asks_cluster()
     }

@@ -28,10 +28,10 @@ pub(crate) fn without_empty(tree: Command) -> Command {
 
 /// Text about the variables at the end of `--help`.
 pub(crate) const HELP: &str = "\
-Environment (flags have precedence; for values also --values and --set):
+Environment variables (flags take precedence; for values, --values and --set do too):
   FLEET_CONTEXT, FLEET_NAMESPACE   as --context and --namespace
   FLEET_NODE_IP                    exposure.extraSANs: one more address in certificates
-  EXTRA_API_SERVER_ENDPOINTS       exposure.extraSANs: several, with commas
+  EXTRA_API_SERVER_ENDPOINTS       exposure.extraSANs: several, separated by commas
   APISERVER_SERVICE_NODEPORT       exposure.nodePort
   APISERVER_ENDPOINT_PATCH         exposure.agentEndpoint: HOST:PORT for agents
   FLEET_API_PUBLIC_HOST_OVERRIDE   exposure.host: for the operator's kubeconfig

@@ -37,7 +37,7 @@ pub(in crate::cli) struct Global {
     #[arg(long, short = 'q', global = true)]
     pub(in crate::cli) quiet: bool,
 
-    /// Log each request on stderr; twice: also the steps before it; three times: also messages of libraries
+    /// Log each request on stderr; given twice: also the steps before a request; three times: also messages of libraries
     #[arg(long, global = true, action = ArgAction::Count)]
     pub(in crate::cli) verbose: u8,
 
@@ -45,7 +45,7 @@ pub(in crate::cli) struct Global {
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     pub(in crate::cli) log_format: LogFormat,
 
-    /// When to colour: `auto`, `always` or `never`
+    /// When to use colours: `auto`, `always` or `never`
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     pub(in crate::cli) color: ColorChoice,
 }

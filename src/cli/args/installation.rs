@@ -32,7 +32,7 @@ pub(crate) struct InstallationArgs {
 pub(crate) fn ambiguous_name_error(name: &str, global: &Global) -> CliError {
     let namespace = &global.namespace;
     CliError::usage("AmbiguousName", format!("a control plane and an agent are called {name} in namespace {namespace}"))
-        .hint("say which one: `--kind control-plane` or `--kind agent`")
+        .hint("name the kind: `--kind control-plane` or `--kind agent`")
 }
 
 /// Number of field managers that are named at most.

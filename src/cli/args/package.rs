@@ -86,7 +86,7 @@ pub(crate) struct PackageArgs {
 }
 
 impl PackageArgs {
-    /// Returns whether the cluster's version has to be known before a plan can be made.
+    /// Returns whether the cluster's version must be known before a plan can be made.
     pub(crate) fn asks_cluster(&self) -> bool {
         match self.version.as_deref() {
             Some(version) => version == "auto",
@@ -140,7 +140,7 @@ impl PackageArgs {
     }
 }
 
-/// Puts the argument of a flag into the values; one that is there and empty is an error.
+/// Puts the argument of a flag into the values; one that exists and is empty is an error.
 pub(crate) fn set_flag_value(
     builder: ValuesBuilder,
     flag: &str,
@@ -175,7 +175,7 @@ pub(crate) fn too_large(size: usize) -> CliError {
     let kib = |bytes: usize| bytes.div_ceil(1024);
     CliError::usage(
         "ValuesTooLarge",
-        format!("the values take {} KiB; a record can store {} KiB", kib(size), kib(LARGEST_VALUES)),
+        format!("the values have {} KiB, but a record can store only {} KiB", kib(size), kib(LARGEST_VALUES)),
     )
     .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
 }

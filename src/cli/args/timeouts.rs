@@ -18,7 +18,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 
-    /// How long to wait for the lock while another run has it
+    /// Time to wait for the lock while another run has it
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub(crate) lock_wait: Duration,
 }

@@ -152,8 +152,8 @@ macro_rules! with_precedence {
   5  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
   6  dedicated flags, such as --image-tag                at any position
 
-`install` refuses to reset values of the last install that are not given again, unless you give --reset-values;
-`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back."
+`install`, `diff` and `check --pre` refuse to reset values of the last install that are not given again, unless you give
+--reset-values. `fleetctl get values NAME` prints these values; a rollback restores them."
         )
     };
     ($examples:literal, recorded, environment) => {
@@ -166,8 +166,8 @@ macro_rules! with_precedence {
   6  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
   7  dedicated flags, such as --image-tag                at any position
 
-`install` refuses to reset values of the last install that are not given again, unless you give --reset-values;
-`diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back."
+`install`, `diff` and `check --pre` refuse to reset values of the last install that are not given again, unless you give
+--reset-values. `fleetctl get values NAME` prints these values; a rollback restores them."
         )
     };
     ($examples:literal, $rest:literal) => {
@@ -175,13 +175,13 @@ macro_rules! with_precedence {
             $examples,
             "
 
-Values are laid over one another in this order, the last one wins:
+Values are merged in this order; the last one wins:
   1  defaults of the chart                               `fleetctl show values` prints them
   ",
             $rest,
             "
-Mappings are merged key by key; lists and scalars are replaced; `null` removes a value of a lower layer, also one of the
-last install."
+Mappings are merged key by key; lists and scalars are replaced; `null` removes a value of an earlier layer, including
+one of the last install."
         )
     };
 }

@@ -1,4 +1,4 @@
-//! `accept`: accepts the registration of a workload cluster at a control plane that registers manually. It accepts
+//! `accept`: accepts the registration of a workload cluster with a control plane that has manual registration. It accepts
 //! exactly what it has shown: this cluster, with this agent and key.
 
 use clap::Args;
@@ -22,7 +22,7 @@ use crate::cli::output::terminal::{Question, Ui};
 /// Digits of a fingerprint that tell a key from others.
 const FEWEST_DIGITS: usize = 8;
 
-/// Accept the registration of a workload cluster at the control plane of `--context`
+/// Accept the registration of a workload cluster with the control plane of `--context`
 #[derive(Debug, Args)]
 #[command(
     after_help = "Needed only with `scheduler.registration: Manual`. The command first shows the ID of the cluster, which is
@@ -67,7 +67,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
         .hint(format!("list pending registrations: `fleetctl get clusters -o wide{}`", global.tail_flags())));
     };
     if cluster.spec.accepted {
-        ui.write_stdout(&format!("Workload cluster {name} was accepted before.\n"))?;
+        ui.write_stdout(&format!("Workload cluster {name} is already accepted.\n"))?;
         return Ok(Exit::Ok);
     }
     let key = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT).map_or("", String::as_str);

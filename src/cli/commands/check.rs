@@ -35,9 +35,10 @@ use crate::install::recorded_values::Recorded;
 use crate::k8s::Connected;
 use crate::pki;
 
-const EXAMPLES: &str = "Without `--pre` the installed control plane is checked (exit code 7 when it is not healthy); with it, whether \
-an install\nwould be accepted (exit code 3 when it would be refused). Both only read; `--pull-images` makes pods, and deletes them.
-`fleetctl explain ID` explains a check.
+const EXAMPLES: &str = "\
+Without `--pre`, the command checks the installed control plane (exit code 7 if it is not healthy). With `--pre`, it
+checks whether an install would be accepted (exit code 3 if not). Both only read; `--pull-images` creates pods and
+deletes them. `fleetctl explain ID` explains a check.
 
 Examples:
   fleetctl check --pre
@@ -59,7 +60,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     recorded: RecordedArgs,
 
-    /// Checks whose failure is only a warning, by id, e.g. `storage`; may be repeated
+    /// Checks to treat as warnings, by id, e.g. `storage`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 

@@ -55,11 +55,11 @@ pub(crate) struct DeleteClusterArgs {
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// Do not ask
+    /// Continue without a prompt
     #[arg(long, short)]
     yes: bool,
 
-    /// How long to wait until the cluster and its namespace are deleted
+    /// Time to wait until the cluster and its namespace are deleted
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     timeout: Duration,
 }
@@ -133,7 +133,7 @@ async fn describe_what_is_left(ui: &Ui, global: &Global, name: &str) -> String {
     let mut before = match read_live_state(ui, global).await {
         Ok(state) => state,
         Err(error) => {
-            return format!("It is unknown what happens to its workloads: {}.", visible_line(&error.headline));
+            return format!("The effect on its workloads is unknown: {}.", visible_line(&error.headline));
         }
     };
     before.strip_at(Timestamp::now().as_second());
@@ -197,7 +197,8 @@ fn confirm_cluster_deletion(
         return Ok(());
     }
     ui.write_stderr(&format!(
-        "The control plane deletes its registration of {name} and no longer manages the workloads it placed there, which run on.\n{}",
+        "The control plane deletes the registration of {name}. The workloads that it placed there keep running, but \
+         it no longer manages them.\n{}",
         visible_lines(left)
     ));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", name.as_str())

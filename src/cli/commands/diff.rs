@@ -176,8 +176,8 @@ fn format_differences(ui: &Ui, comparison: &Comparison) -> String {
     }
     for foreign in &comparison.foreign {
         let why = match foreign.install {
-            Some(_) => "not made by this installation; an install refuses, also with `--adopt`",
-            None => "not made by this installation; an install refuses without `--adopt`",
+            Some(_) => "not created by this installation; an install refuses it, even with `--adopt`",
+            None => "not created by this installation; an install refuses it without `--adopt`",
         };
         let _ = writeln!(text, "! {foreign}: {why}");
     }
@@ -332,8 +332,8 @@ mod tests {
             &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() },
         );
         let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
-        assert!(helms.ends_with("an install refuses without `--adopt`"), "{helms}");
-        assert!(others.ends_with("an install refuses, also with `--adopt`"), "{others}");
+        assert!(helms.ends_with("an install refuses it without `--adopt`"), "{helms}");
+        assert!(others.ends_with("an install refuses it, even with `--adopt`"), "{others}");
     }
 
     #[test]

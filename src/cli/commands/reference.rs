@@ -77,9 +77,9 @@ fn exit_codes() -> String {
         let _ = writeln!(text, "| {} | {meaning} | {then} |", exit as u8);
     }
     text.push_str(
-        "\nUnder `-o json` every line of stderr is one JSON object with `sequence`, `time` and `type`. That of an error has the \
-         type `error`, and in its field `error` an object with `reason`, `exitCode`, `message`, `causes`, `hints` and `problems`. \
-         The reasons are stable; [checks, causes and errors](explain.md) lists them.\n\n\
+        "\nWith `-o json`, every line of stderr is one JSON object with `sequence`, `time` and `type`. For an error, \
+         `type` is `error`, and the field `error` contains an object with `reason`, `exitCode`, `message`, `causes`, \
+         `hints` and `problems`. The reasons are stable; [checks, causes and errors](explain.md) lists them.\n\n
          `fleetctl diff` follows kubectl: 0 nothing would change, 1 something would, above 1 an error.\n",
     );
     text

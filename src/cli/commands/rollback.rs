@@ -58,7 +58,7 @@ pub(crate) struct RollbackArgs {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -104,7 +104,8 @@ fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Va
             return Err(unconfirmed_values_error(&format!("control plane {}", args.name), &refused)
                 .hint(
                     Remedy::new(
-                        "undo it on the machine that installed with them, or continue from the present state: ",
+                        "undo the run on the machine that installed with these values, or continue from the present \
+                         state: ",
                     )
                     .command(Command::at_run_place(Action::Install(name)))
                     .text(format!(", {VALUES}")),
@@ -190,7 +191,7 @@ fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action)
 /// The error of a rollback that did not finish, or did not start because the local journal file cannot be used.
 fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
-        let drops = format!(", {VALUES}, drops the untrusted parts of it");
+        let drops = format!(", {VALUES}, drops the untrusted parts of the journal");
         return engine_error("nothing is undone: the journal is not trusted", error).hint(
             Remedy::new("or continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
@@ -204,7 +205,7 @@ fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
         return goes_on(engine_error("the rollback stopped", error));
     }
     let mut refused = engine_error(
-        "nothing is undone: the journal in the cluster is lost, and its copy on this machine cannot be used",
+        "nothing is undone: the journal in the cluster is lost, and the local journal file cannot be used",
         error,
     );
     refused.exit = Exit::Refused;
@@ -272,7 +273,7 @@ pub(crate) fn report_rollback(
         Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
-            format!("the interrupted run, begun {}, was an uninstall; what it deleted cannot be restored", visible_cell(&started)),
+            format!("the interrupted run, begun {}, was an uninstall; the deleted objects cannot be restored", visible_cell(&started)),
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
@@ -325,7 +326,7 @@ pub(crate) fn report_rollback(
             }
             let remove = Remedy::new("or continue the interrupted install, or remove the installation: ")
                 .command(control_plane_command(name, Action::Uninstall));
-            Err(error.hint("run the same command again; it undoes only what is left").hint(remove))
+            Err(error.hint("run the same command again; it undoes only the remaining changes").hint(remove))
         }
     }
 }
@@ -338,7 +339,7 @@ fn format_retained_objects(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReaso
     let lines: String = kept.iter().map(|kept| format!("  {kept}\n")).collect();
     format!(
         "Kept, because other runs may have created it too:\n{lines}\
-         To delete data for good: `{}`\n",
+         To delete data permanently: `{}`\n",
         ui.format_command(&control_plane_command(name, Action::Uninstall).with_flag(Flag::DeleteData))
     )
 }
@@ -398,13 +399,13 @@ mod tests {
     fn a_copy_that_nothing_can_be_undone_by_leads_to_install_and_uninstall() {
         let (ui, name) = (Ui::for_tests().at_location(&global()), "demo".parse().unwrap());
         let error = |kind| -> apply::Error {
-            let source = io::Error::new(kind, "StatefulSet fleet/etcd has been ready since");
+            let source = io::Error::new(kind, "StatefulSet fleet/etcd has become ready since");
             inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
         };
         let refused = rollback_error(&name, &error(io::ErrorKind::InvalidData));
         assert_eq!(refused.exit, Exit::Refused);
         let shown = refused.render(&ui);
-        assert!(shown.contains("StatefulSet fleet/etcd has been ready since"), "{shown}");
+        assert!(shown.contains("StatefulSet fleet/etcd has become ready since"), "{shown}");
         for command in ["install", "uninstall"] {
             assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");
         }

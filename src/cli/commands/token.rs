@@ -34,9 +34,9 @@ pub(crate) enum TokenCommand {
 }
 
 const EXAMPLES: &str = "\
-With the Secret fleet-cluster-init-kubeconfig of a control plane a cluster of any name can register. The Secret printed
-here is valid for this name only, and expires ten minutes after its first use. Apply it in the workload
-cluster, in the namespace of the agent, and install the agent without `--control-plane`, which would copy the first one.
+The Secret fleet-cluster-init-kubeconfig of a control plane registers clusters of any name. The Secret that this command
+prints registers only this name, and expires ten minutes after its first use. Apply it to the workload cluster, in the
+namespace of the agent. Install the agent without `--control-plane`, which would copy the other Secret.
 
 Examples:
   fleetctl token create west --context demo | kubectl --context west apply --filename -

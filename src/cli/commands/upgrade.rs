@@ -15,7 +15,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 
 const VERSION_HELP: &str = "Service version: a line (`v0.7`), a version (`v0.7.1`), or `auto` for the newest that supports \
-                            the cluster; that of the installation changes values only [default: that of `--image-tag`, \
+                            the cluster; the installed version changes only values [default: that of `--image-tag`, \
                             else the next line]";
 
 const EXAMPLES: &str = with_precedence!(
@@ -70,7 +70,7 @@ pub(crate) struct UpgradeControlPlaneArgs {
     #[command(flatten)]
     confirm: ConfirmArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct UpgradeAgentArgs {
     #[command(flatten)]
     confirm: ConfirmArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }

@@ -128,7 +128,7 @@ fn push_rest(page: &mut String, rows: usize) {
 /// Adds the copies that change their clusters.
 fn push_moves(page: &mut String, fleet: &Simulation) {
     if fleet.moves.is_empty() {
-        page.push_str("<p>Nothing that runs changes its cluster.</p>\n");
+        page.push_str("<p>No running workload changes its cluster.</p>\n");
         return;
     }
     page.push_str("<h2>Copies that change their clusters</h2>\n<table><tr><th>Object<th>Leave<th>Get</tr>\n");

@@ -134,7 +134,8 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
                 .hint("see which nodes are ready and schedulable: `kubectl get nodes`")
         }
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
-            "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
+            "check the controller that assigns addresses to Services of type LoadBalancer, or use `--set \
+             exposure.type=NodePort`",
         ),
         InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
             .because(source)
@@ -211,7 +212,8 @@ pub(crate) fn agent_failed(
                 .hint("give it more time with `--timeout` if the connection is slow")
         }
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
-            .hint("its scheduler creates it once it runs: see `fleetctl status` on the hosting cluster"),
+            .hint("the scheduler of the control plane creates it once it runs: see `fleetctl status` on the hosting \
+                   cluster"),
         E::Render(problems) => crate::cli::args::package::wrong_values(problems),
         E::NotConnected { stopped: source, said } => add_agent_report(stopped_step_error(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
@@ -256,7 +258,7 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
     };
     match outcome {
         FailureOutcome::NothingWritten => shown.hint("nothing was written to the cluster"),
-        FailureOutcome::Left => shown.hint(go_on("what was created so far is kept")),
+        FailureOutcome::Left => shown.hint(go_on("the objects that were created so far are kept")),
         FailureOutcome::Recorded => shown.hint(go_on("the whole install is already recorded and is kept")),
         FailureOutcome::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));

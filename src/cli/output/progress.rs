@@ -18,8 +18,8 @@ use crate::k8s::{Event, Events, ObjectRef};
 /// Time after which a line is drawn again for the elapsed time that it shows.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Shows the steps of a run: on a terminal the step under way, and below it a line for each object that is still waited
-/// for; elsewhere a line a change. A step ends with a mark.
+/// Shows the steps of a run: on a terminal the step in progress, and below it a line for each object that is still
+/// waited for; elsewhere a line a change. A step ends with a mark.
 #[derive(Debug)]
 pub(crate) struct Display {
     ui: Ui,
@@ -43,7 +43,7 @@ impl Display {
         Self { ui: ui.clone(), step: Mutex::default(), waiting: Mutex::default() }
     }
 
-    /// Ends the step under way, well or not.
+    /// Ends the step in progress, well or not.
     pub(crate) fn close_step(&self, well: bool) {
         for (_, bar) in lock_unpoisoned(&self.waiting).drain(..) {
             self.take_away(&bar);
@@ -51,7 +51,7 @@ impl Display {
         self.end_step_line(if well { Mark::Good } else { Mark::Bad }, "");
     }
 
-    /// Returns whether the step under way undoes the run.
+    /// Returns whether the step in progress undoes the run.
     pub(crate) fn is_undoing(&self) -> bool {
         lock_unpoisoned(&self.step).as_ref().is_some_and(|step| step.undoes)
     }

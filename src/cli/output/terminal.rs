@@ -1,6 +1,6 @@
 //! The terminal: results go to stdout, everything else to stderr; colour and marks as the terminal can show them.
 //!
-//! Whatever is printed goes through here, and nothing on which a terminal would act passes, but for our own styles.
+//! Whatever is printed goes through here, and nothing on which a terminal would act passes, except for our own styles.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -121,14 +121,14 @@ impl Ui {
         Ok(can)
     }
 
-    /// Says on stderr what goes on; silent under `--quiet`.
+    /// Prints the progress on stderr; silent under `--quiet`.
     pub(crate) fn print_note(&self, text: &str) {
         if !self.quiet {
             self.write_stderr(text);
         }
     }
 
-    /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
+    /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could fix.
     pub(crate) fn write_stderr(&self, text: &str) {
         if !self.write_event("message", true, || json!({"message": strip_styles(text, self.unicode)})) {
             self.lines.suspend(|| {
@@ -225,7 +225,7 @@ impl Ui {
     }
 }
 
-/// Action that has to be confirmed.
+/// Action that must be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     DeleteData,
@@ -253,7 +253,7 @@ fn not_confirmed(question: Question, headline: &str) -> CliError {
     CliError::new(Exit::Refused, "NotConfirmed", headline).hint(hint)
 }
 
-/// The error of what has to be confirmed where nobody can be asked.
+/// The error of what must be confirmed where nobody can be asked.
 pub(crate) fn nobody_asked(question: Question) -> CliError {
     let what = match question {
         Question::DeleteData => "deleting data",

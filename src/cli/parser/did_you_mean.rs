@@ -38,7 +38,7 @@ const FLAGS: [(&str, &str); 46] = [
     ("--wait-for-jobs", "an install always waits; '--timeout' sets how long"),
     (
         "--reset-then-reuse-values",
-        "'--reuse-values' puts the values of the last install over the chart's present defaults",
+        "'--reuse-values' lays the values of the last install over the chart's current defaults",
     ),
     ("--post-renderer", "'--patch FILE' changes rendered objects, checked before anything is written"),
     ("--take-ownership", "'--adopt' adopts existing objects"),
@@ -140,7 +140,7 @@ pub(crate) fn add_suggestion(mut error: Error, argv: &[OsString], tree: &Command
     }
     let commands: Vec<String> = meant.iter().map(|path| format!("'{name} {path}'")).collect();
     let tip = match commands.as_slice() {
-        [one] => format!("the command for it is {one}"),
+        [one] => format!("the command is {one}"),
         many => format!("the commands for it are {}", many.join(", ")),
     };
     error.remove(ContextKind::SuggestedSubcommand);
@@ -222,7 +222,7 @@ mod tests {
         let tree = crate::cli::command_tree();
         let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
         let text = add_suggestion(error, &argv, &tree, "kubectl fleet").render().to_string();
-        assert!(text.contains("tip: the command for it is 'kubectl fleet show rbac'\n"), "{text}");
+        assert!(text.contains("tip: the command is 'kubectl fleet show rbac'\n"), "{text}");
         assert!(!text.contains("rollback"), "{text}");
     }
 }

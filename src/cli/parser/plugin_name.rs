@@ -1,7 +1,7 @@
 //! Names of kubectl plugins, as users type them and as files have them.
 //!
-//! For `kubectl fleet-two` kubectl runs `kubectl-fleet_two`, and asks `kubectl_complete-fleet_two` how it goes on: a dash in a
-//! file name would begin a subcommand of the plugin.
+//! For `kubectl fleet-two` kubectl runs `kubectl-fleet_two`, and asks `kubectl_complete-fleet_two` for the next words: a
+//! dash in a file name would begin a subcommand of the plugin.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -92,10 +92,10 @@ impl FromStr for PluginName {
             return Err(format!("leave out `{PLUGIN}`: `{name}`"));
         }
         if !is_name(text) {
-            return Err("use lower-case letters, digits and dashes between them".to_owned());
+            return Err("use lower-case letters and digits, with dashes between them".to_owned());
         }
         if OWN_COMMANDS.contains(&text) {
-            return Err(format!("kubectl has a command `{text}` of its own, and would never run the plugin"));
+            return Err(format!("kubectl has its own command `{text}` and would never run the plugin"));
         }
         Ok(Self(text.to_owned()))
     }

@@ -36,8 +36,11 @@ pub enum BackupError {
     /// The archive cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The stream broke, and what was written cannot be taken back.
-    #[error("the stream of the snapshot broke, and what was written to standard output cannot be taken back")]
+    /// The stream broke, and what was written cannot be withdrawn.
+    #[error(
+        "the stream of the snapshot broke off, and the output that was already written to standard output cannot be \
+         withdrawn"
+    )]
     NotRepeatable,
 }
 

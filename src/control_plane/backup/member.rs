@@ -27,7 +27,7 @@ pub(super) fn choose_member(
     let mut answered = Vec::new();
     for (pod, status) in answers {
         match status {
-            Ok(status) if status.leader.is_none() => failures.push(format!("{pod} knows no leader")),
+            Ok(status) if status.leader.is_none() => failures.push(format!("{pod} has no leader")),
             Ok(status) => answered.push((pod, status)),
             Err(error) => failures.push(error.to_string()),
         }
@@ -105,7 +105,8 @@ mod tests {
         let answers = || vec![silent(0), answer(1, None, 100), silent(2)];
         assert_eq!(
             chosen(answers()),
-            "etcd has no quorum: etcd-0 does not answer within 10 s; etcd-1 knows no leader; etcd-2 does not answer within 10 s"
+            "etcd has no quorum: etcd-0 does not answer within 10 s; etcd-1 has no leader; etcd-2 does not answer \
+             within 10 s"
         );
         assert_eq!(choose_member(answers(), Some("etcd-1")).unwrap().pod, "etcd-1");
         assert_eq!(choose_member(answers(), Some("etcd-0")).unwrap_err().reason(), "EtcdUnreachable");

@@ -58,7 +58,7 @@ pub trait Output {
     /// The stream to write to.
     type Stream: Write + Send + 'static;
 
-    /// Returns whether what was written can be taken back.
+    /// Returns whether what was written can be withdrawn.
     fn is_repeatable(&self) -> bool;
 
     /// Begins at the start.

@@ -1,4 +1,4 @@
-//! Golden files: every line flattened, and what each preset changes in it. `cargo bed goldens` writes them anew.
+//! Golden files: every line flattened, and what each preset changes in it. `cargo bed goldens` writes them again.
 
 use super::*;
 use crate::chart::testing::golden::{format_changes, golden_yaml, snapshot};

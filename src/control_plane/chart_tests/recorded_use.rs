@@ -1,4 +1,4 @@
-//! Recorded values of a control plane before they are used: which are shown, and which have to be given again.
+//! Recorded values of a control plane before they are used: which are shown, and which must be given again.
 
 use serde_json::{Value, json};
 

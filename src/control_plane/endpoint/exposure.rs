@@ -115,7 +115,8 @@ pub fn wanted_node_port(kind: ExposureType, exposure: &ExposureValues) -> Option
     (kind == ExposureType::NodePort).then(|| port_of(exposure.node_port).or_else(from_port)).flatten()
 }
 
-/// Facts of an earlier install that stay where they can, so that kubeconfigs and agents go on calling the same address.
+/// Facts of an earlier install that stay where they can, so that kubeconfigs and agents continue calling the same
+/// address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     /// The host.

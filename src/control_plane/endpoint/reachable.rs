@@ -23,7 +23,7 @@ pub(in crate::control_plane) fn explain_unreachable(text: &str, role: Role) -> O
         }
         San::Dns(name) => {
             let is_local = name == "localhost" || name.ends_with(".localhost");
-            (is_local && role == Role::Agent).then_some("in the pod of an agent, it is the pod itself")
+            (is_local && role == Role::Agent).then_some("in the pod of an agent, it refers to the pod itself")
         }
         San::Ip(IpAddr::V4(address)) => explain_unreachable_v4(address, role),
         San::Ip(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
@@ -40,7 +40,9 @@ fn explain_unreachable_v4(address: Ipv4Addr, role: Role) -> Option<&'static str>
         () if address.is_broadcast() => Some("it is the broadcast address"),
         () if address.is_multicast() => Some("it is a multicast address"),
         () if address.is_link_local() => Some("it is a link-local address, which differs from link to link"),
-        () if address.is_loopback() && role == Role::Agent => Some("in the pod of an agent, it is the pod itself"),
+        () if address.is_loopback() && role == Role::Agent => {
+            Some("in the pod of an agent, it refers to the pod itself")
+        }
         () => None,
     }
 }
@@ -50,7 +52,9 @@ fn explain_unreachable_v6(address: Ipv6Addr, role: Role) -> Option<&'static str>
         () if address.is_unspecified() => Some("it stands for every address of a machine, not for one"),
         () if address.is_multicast() => Some("it is a multicast address"),
         () if address.is_unicast_link_local() => Some("it is a link-local address, which differs from link to link"),
-        () if address.is_loopback() && role == Role::Agent => Some("in the pod of an agent, it is the pod itself"),
+        () if address.is_loopback() && role == Role::Agent => {
+            Some("in the pod of an agent, it refers to the pod itself")
+        }
         () => None,
     }
 }

@@ -62,7 +62,8 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
     let who = if agents_call_it { "agents and kubeconfigs" } else { "kubeconfigs" };
     let former = visible_cell(former);
     let mut advice = Remedy::new(format!(
-        "the address of the API server changes from {former} to {url}: {who} with the old one cannot connect any more; if the old one still works, keep it with "
+        "the address of the API server changes from {former} to {url}: {who} with the old address can no longer \
+         connect; if the old address still works, keep it with "
     ))
     .flags(keep)
     .text(", else run ");

@@ -15,7 +15,7 @@ use crate::pki::secrets::ETCD_CLAIM;
 /// Name of etcd's StatefulSet.
 const ETCD: &str = "etcd";
 
-/// Refuses a number of members other than that of the data that is there: what an uninstall kept of one member would
+/// Refuses a number of members other than that of the data that exists: what an uninstall kept of one member would
 /// run beside empty stores of the others.
 pub(in crate::control_plane) async fn beside_data(
     plan: &Plan,

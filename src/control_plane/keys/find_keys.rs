@@ -40,7 +40,7 @@ pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Resul
 /// The key set of a control plane, and who put it into its namespace.
 #[derive(Debug)]
 pub(in crate::control_plane) struct KeysInSecrets {
-    /// The files that are there.
+    /// The files that exist.
     pub(in crate::control_plane) files: Files,
     /// Who makes and renews them.
     pub(in crate::control_plane) source: PkiSource,

@@ -27,7 +27,7 @@ impl Written {
     /// Reads the kubeconfig in the folder of a control plane.
     ///
     /// # Errors
-    /// A file that cannot be read: that says nothing about whose it is.
+    /// A file that cannot be read: which does not show its owner.
     pub(in crate::control_plane) fn read_from_home(home: &Home, name: &ControlPlaneName) -> Result<Self, FolderError> {
         match read_local_kubeconfig(home, name) {
             Ok(read) => Ok(read.map_or(Self::Nothing, Self::Kubeconfig)),
@@ -78,7 +78,7 @@ impl Folder {
         judged.unwrap_or_else(|error| Self::from_file_error(home.control_plane(name), &error))
     }
 
-    /// The folder where nothing in the cluster tells whose it is.
+    /// The folder where nothing in the cluster shows its owner.
     pub(in crate::control_plane) fn of_unknown_owner(path: PathBuf) -> Self {
         match file::read_metadata(&path) {
             Ok(None) => Self::None,

@@ -198,7 +198,7 @@ pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubec
     }
 }
 
-/// Returns whether the file that is there may be of another control plane than this kubeconfig.
+/// Returns whether the file that exists may be of another control plane than this kubeconfig.
 ///
 /// # Errors
 /// A file that cannot be read: it may be of another one, and is not replaced.

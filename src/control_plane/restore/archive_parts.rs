@@ -38,7 +38,7 @@ pub(super) async fn read_small_parts(source: &ArchiveSource) -> Result<SmallPart
     let parts = reading.await.map_err(|error| unread(&error))?.map_err(|error| unread(&error))?;
     let texts = parts.into_iter().map(|(name, bytes)| match String::from_utf8(bytes) {
         Ok(text) => Ok((name, SecretText::new(text))),
-        Err(_) => Err(unusable(&name, &"it is no text")),
+        Err(_) => Err(unusable(&name, &"it is not text")),
     });
     Ok(SmallParts(texts.collect::<Result<_, _>>()?))
 }
@@ -50,7 +50,7 @@ impl SmallParts {
         // No line of a key stands in an error.
         parts
             .map(|(name, text)| {
-                serde_saphyr::from_slice(text.expose().as_bytes()).map_err(|_| unusable(name, &"it is no Secret"))
+                serde_saphyr::from_slice(text.expose().as_bytes()).map_err(|_| unusable(name, &"it is not a Secret"))
             })
             .collect()
     }

@@ -80,7 +80,7 @@ pub enum RestoreError {
     /// Another operation is open, or the same with another archive.
     #[error("an operation is open: {0}")]
     OperationOpen(Box<Operation>),
-    /// What the open operation has written down is not what this program writes.
+    /// What the open operation has recorded is not what this program writes.
     #[error("the operation that is open cannot be read: {0}")]
     BadOperation(String),
     /// There is no restore to undo.
@@ -91,8 +91,8 @@ pub enum RestoreError {
     NothingToCommit,
     /// The stage cannot be undone.
     #[error(
-        "the restore is in stage {}: the API server has served the restored data since, so the former etcd data is out \
-         of date",
+        "the restore is in stage {}: the API server has already served the restored data, so the former etcd data is \
+         out of date",
         .0.name()
     )]
     PastRollback(RestoreStage),

@@ -14,8 +14,8 @@
 //!
 //! A rehearsal (rehearse.rs, rehearsal_pod.rs) starts a backup beside the control plane, and changes nothing of it.
 //!
-//! The stage is written into the record's Secret before it begins, and each can be repeated. So the same command goes on
-//! after an interruption, wherever that was.
+//! The stage is written into the record's Secret before it begins, and each can be repeated. So the same command
+//! continues after an interruption, wherever that was.
 
 mod archive_parts;
 mod check;
@@ -60,7 +60,7 @@ use crate::inventory::{HeldLock, Operation, OperationRun, OperationTarget, Owner
 use crate::k8s::Events;
 use crate::k8s::request::server::Server;
 
-/// The command, as it is written down.
+/// The command, as it is recorded.
 const COMMAND: &str = "restore";
 /// Field manager of what a restore changes for its own time.
 const RESTORE_MANAGER: &str = "fleetctl-restore";
@@ -91,7 +91,7 @@ pub struct RestoreTarget<'a> {
     pub lock_wait: Duration,
     /// Time at which waits end.
     pub deadline: Instant,
-    /// The lock; whoever shares it can let go of it.
+    /// The lock; whoever shares it can release it.
     pub held: HeldLock,
     /// Gets stages and what they wait for.
     pub progress: &'a Arc<dyn Progress>,
@@ -147,11 +147,11 @@ impl RestoreTarget<'_> {
         Ok(target.release_operation().await?)
     }
 
-    /// Restores an archive, or goes on with a restore of it that was interrupted. Returns when everybody is led to the API
-    /// server again.
+    /// Restores an archive, or continues with a restore of it that was interrupted. Returns when everybody is led to
+    /// the API server again.
     ///
     /// # Errors
-    /// [`RestoreError`]. The same call goes on where it stopped.
+    /// [`RestoreError`]. The same call continues where it stopped.
     pub async fn restore_archive(&self, source: &ArchiveSource, forget: &[String]) -> Result<(), RestoreError> {
         let mut operation = self.open_restore(source, forget).await?;
         let mut facts = RestoreFacts::of_operation(&operation)?;

@@ -80,7 +80,9 @@ impl LostPlane {
         }
         if (header.control_plane.as_str(), header.namespace.as_str()) != (name.as_str(), namespace.as_str()) {
             let [plane, namespace] = [&header.control_plane, &header.namespace].map(|text| visible_cell(text));
-            let why = format!("the backup is of control plane {plane} in namespace {namespace}, and keeps these names");
+            let why = format!(
+                "the backup is of control plane {plane} in namespace {namespace}, and a restore keeps these names"
+            );
             return Err(RestoreError::NotInstallable(why));
         }
         let parts = read_small_parts(source).await?;
@@ -164,7 +166,7 @@ fn keep_operator(keys: &mut Files, own: Option<&Kubeconfig>) {
 }
 
 fn exists(what: &str, namespace: &str) -> RestoreError {
-    RestoreError::AlreadyInstalled(format!("{what} exists in namespace {namespace} already"))
+    RestoreError::AlreadyInstalled(format!("{what} already exists in namespace {namespace}"))
 }
 
 impl RestoreTarget<'_> {

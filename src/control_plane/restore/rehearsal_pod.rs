@@ -177,7 +177,7 @@ fn etcd_command(quota_bytes: Option<u64>) -> Vec<String> {
     ["etcd".to_owned()].into_iter().chain(member_arguments()).chain(own).collect()
 }
 
-/// The API server with its own arguments, but for those that say where etcd is and who may connect.
+/// The API server with its own arguments, except for those that say where etcd is and who may connect.
 fn api_server_container(site: &RehearsalSite) -> Value {
     let given = &site.api_server;
     let own = [

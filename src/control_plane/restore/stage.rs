@@ -32,7 +32,7 @@ impl RestoreStage {
     /// All, in order.
     pub const ALL: [Self; 5] = [Self::Fence, Self::Prepare, Self::Swap, Self::Start, Self::Open];
 
-    /// Its name, as it is written down.
+    /// Its name, as it is recorded.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fence => "fence",
@@ -101,7 +101,7 @@ impl RestoreFacts {
         Ok(Self { archive, replicas, owners, forget: forget.to_vec(), former_bytes: None })
     }
 
-    /// Reads what an operation has written down.
+    /// Reads what an operation has recorded.
     pub(super) fn of_operation(operation: &Operation) -> Result<Self, RestoreError> {
         let facts: Self = serde_json::from_value(operation.facts.clone())
             .map_err(|error| RestoreError::BadOperation(error.to_string()))?;
@@ -115,7 +115,7 @@ impl RestoreFacts {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// The stage at which an operation goes on.
+    /// The stage at which an operation continues.
     pub(super) fn find_stage(operation: &Operation) -> Result<RestoreStage, RestoreError> {
         RestoreStage::from_name(&operation.stage)
             .ok_or_else(|| RestoreError::OperationOpen(Box::new(operation.clone())))

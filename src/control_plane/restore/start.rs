@@ -34,7 +34,7 @@ impl RestoreTarget<'_> {
         self.start_etcd(facts).await?;
         let pod = self.start_api_server(facts).await?;
         let relay = Relay::open(self, &pod).await?;
-        self.progress.update_step("the API server has to answer");
+        self.progress.update_step("waiting until the API server answers");
         self.wait_for_answer(&relay.client).await?;
         hold_deletions(&relay.client).await?;
         forget_clusters(&relay.client, &facts.forget).await

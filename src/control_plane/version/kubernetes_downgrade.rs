@@ -58,7 +58,7 @@ pub(in crate::control_plane) async fn version_of_data(
     }))
 }
 
-/// Returns the reason that the API server that is there, or the data that an uninstall has kept of one, cannot become
+/// Returns the reason that the API server that exists, or the data that an uninstall has kept of one, cannot become
 /// the API server among `objects`; nothing where it can, or where there is none. `hub` is the Kubernetes minor of the
 /// API server that the version brings.
 pub(in crate::control_plane) async fn from_objects(
@@ -100,7 +100,7 @@ async fn check_downgrade_to(
     Ok(found.and_then(|(live, pods)| evaluate_downgrade(&live, &pods, former)))
 }
 
-/// Reads the Deployment that is there and the pods of the control plane; nothing where there is no Deployment.
+/// Reads the Deployment that exists and the pods of the control plane; nothing where there is no Deployment.
 async fn read_running_api_server(
     engine: &Engine,
     target: &ObjectRef,
@@ -127,9 +127,9 @@ fn evaluate_downgrade(live: &Value, pods: &[Value], former: KubeMinor) -> Option
         .then(|| refuse_older_minor(newer, former, version_of(live).unwrap_or_default()))?
 }
 
-/// As [`evaluate_downgrade`], for a change that is asked for. The API server of an install that was completed has run, whether its
-/// pods are there or not; `recorded` is the minor that its record says, if it says any. What is there may be newer, of
-/// a run that has not come to its end.
+/// As [`evaluate_downgrade`], for a change that is asked for. The API server of an install that was completed has run,
+/// whether its pods are there or not; `recorded` is the minor that its record says, if it says any. What exists may be
+/// newer, of a run that has not come to its end.
 fn judge_change(
     live: &Value,
     pods: &[Value],

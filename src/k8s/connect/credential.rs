@@ -111,7 +111,7 @@ impl Credential {
                     let given = tokio::task::spawn_blocking(move || exec_plugin::run_plugin(&exec)).await;
                     let given = given.map_err(|_| LogInError::Unusable("the log-in was cancelled".to_owned()))??;
                     let token =
-                        given.token.ok_or_else(|| LogInError::Unusable("the plugin gave no token".to_owned()))?;
+                        given.token.ok_or_else(|| LogInError::Unusable("the plugin returned no token".to_owned()))?;
                     (kept.1, kept.2) = (bearer_header(&token)?, given.until.unwrap_or(Timestamp::MAX));
                 }
                 Ok(Some(kept.1.clone()))

@@ -62,8 +62,8 @@ pub fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, DaemonClientError> {
     })
 }
 
-/// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries. A proxy of
-/// the environment is taken but for what `NO_PROXY` names.
+/// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries. A proxy
+/// of the environment is taken except for what `NO_PROXY` names.
 pub async fn build_config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, DaemonClientError> {
     let context = kubeconfig.current_context.clone().unwrap_or_default();
     let config = config_of(kubeconfig, &context, &KubeConfigOptions::default()).await;

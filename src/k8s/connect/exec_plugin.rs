@@ -54,7 +54,7 @@ fn format_install_hint(hint: &str) -> String {
 pub(crate) struct Given {
     pub(in crate::k8s) token: Option<String>,
     pub(in crate::k8s) identity: Option<Identity>,
-    /// Time at which the plugin has to be asked again (its `expirationTimestamp`); `None` where it named none.
+    /// Time at which the plugin must be asked again (its `expirationTimestamp`); `None` where it named none.
     pub(in crate::k8s) until: Option<Timestamp>,
 }
 

@@ -8,7 +8,7 @@ const PAGE: u32 = 50;
 /// Asks `list` for page after page until there is no further one. Returns what all of them hold.
 ///
 /// # Errors
-/// The first page that failed: half of what there is proves nothing.
+/// The first page that failed: half of what exists proves nothing.
 pub async fn all_pages<K, E, F>(params: ListParams, mut list: impl FnMut(ListParams) -> F) -> Result<Vec<K>, E>
 where
     K: Clone,

@@ -18,7 +18,7 @@ pub(crate) const MAX_BYTES: usize = 128 << 20;
 #[error("the server's answer is larger than {} MiB", .0 >> 20)]
 pub(crate) struct TooLarge(pub(crate) usize);
 
-/// A body that ends with an error where it goes on beyond the limit.
+/// A body that ends with an error where it continues beyond the limit.
 pub(crate) type Bounded<B> = MapErr<Limited<B>, fn(BoxError) -> BoxError>;
 
 fn limit_body<B: Body<Error: Into<BoxError>>>(body: B, limit: usize) -> Bounded<B> {

@@ -64,7 +64,7 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Without a deadline, nothing is sent again after [`PATIENCE`], but for one more try after a time-out.
+    /// Without a deadline, nothing is sent again after [`PATIENCE`], except for one more try after a time-out.
     pub(crate) fn new(deadline: Option<Instant>) -> Self {
         Self { deadline, began: Instant::now(), tries: 0, backoff: Backoff::new(FIRST, CAP) }
     }

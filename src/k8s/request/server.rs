@@ -209,7 +209,7 @@ impl Server {
         Ok(self.list_from(kind, selection).await?.0)
     }
 
-    /// As [`Server::list_objects`], with the resource version from which a watch goes on.
+    /// As [`Server::list_objects`], with the resource version from which a watch continues.
     pub(crate) async fn list_from(
         &self,
         kind: &Kind,

@@ -185,7 +185,7 @@ fn lost_condition(copies: &[&CopyStatus]) -> Option<Value> {
         .collect::<Option<_>>()?;
     let first = lost.first()?;
     let more = if lost.len() > 1 { format!(" (and {} more)", lost.len() - 1) } else { String::new() };
-    let message = typed::read_message(&format!("{first}{more}; the counts are what was reported last").into());
+    let message = typed::read_message(&format!("{first}{more}; the counts are those of the last report").into());
     Some(json!({ "type": "Available", "status": "False", "reason": CLUSTER_LOST, "message": message }))
 }
 

@@ -1,9 +1,9 @@
 //! The status of a source from the statuses of its copies: what they say, whole.
 //!
-//! [`CopyStatus`] is what one cluster reports. [`Source::aggregate_status`] makes one status of all of them, kind by kind:
-//! counts are clamped and added up, conditions have the reason, message and times of the copies that decide them.
-//! [`Source::status_to_write`] compares it with what the source has, keeps what must not be taken back, and completes what
-//! an API server demands.
+//! [`CopyStatus`] is what one cluster reports. [`Source::aggregate_status`] makes one status of all of them, kind by
+//! kind: counts are clamped and added up, conditions have the reason, message and times of the copies that decide them.
+//! [`Source::status_to_write`] compares it with what the source has, keeps what must not be withdrawn, and completes
+//! what an API server demands.
 
 mod added;
 mod addresses;
@@ -138,7 +138,7 @@ impl Source<'_> {
         }
     }
 
-    /// Keeps what the source has and what must not be taken back, because copies are new or silent.
+    /// Keeps what the source has and what must not be withdrawn, because copies are new or silent.
     fn carry_over(&self, status: &mut Map<String, Value>, previous: &Value, now: Timestamp) {
         let generation = |value: Option<&Value>| value.and_then(Value::as_i64).filter(|seen| *seen <= self.generation);
         let observed = [generation(status.get("observedGeneration")), generation(previous.get("observedGeneration"))];

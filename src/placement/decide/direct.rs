@@ -56,13 +56,13 @@ pub struct DirectDecision {
     pub targets: Vec<DirectTarget>,
     /// Named clusters that get nothing, and why.
     pub blocked: BTreeMap<String, Blocked>,
-    /// Blocked clusters in which a copy that is there stays: only a cluster that is drained, leaving or gone loses it.
+    /// Blocked clusters in which a copy that exists stays: only a cluster that is drained, leaving or gone loses it.
     pub frozen: BTreeSet<String>,
     /// Replicas that no target gets; absent for what is not divided.
     pub withheld: Option<i64>,
 }
 
-/// The fences hold for annotations too: a cluster has to be known, accepted, not leaving and without a taint that keeps
+/// The fences hold for annotations too: a cluster must be known, accepted, not leaving and without a taint that keeps
 /// work away.
 fn check_named_cluster(fleet: &Fleet, name: &str) -> Option<Blocked> {
     let Some(cluster) = fleet.get(name) else { return Some(Blocked::ClusterUnknown) };

@@ -102,7 +102,7 @@ impl<'a> Group<'a> {
         self.members.iter().map(|member| member.facts)
     }
 
-    /// Returns whether it holds data that does not move along, or mounts it.
+    /// Returns whether it contains data that does not move along, or mounts it.
     pub fn has_volumes(&self) -> bool {
         self.members.iter().any(|member| member.facts.has_volumes())
     }

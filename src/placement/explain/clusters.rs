@@ -51,14 +51,16 @@ pub(super) fn free_amount(reason: &Reason) -> i64 {
     }
 }
 
-/// Returns the numbers of a reason: `96Gi asked, 64Gi free`.
+/// Returns the numbers of a reason: `96Gi requested, 64Gi free`.
 pub(super) fn format_reason_numbers(reason: &Reason) -> Option<String> {
     match reason {
-        Reason::Insufficient { resource, asked, free } => {
-            Some(format!("{} asked, {} free", format_amount(resource, *asked), format_amount(resource, (*free).max(0))))
-        }
+        Reason::Insufficient { resource, asked, free } => Some(format!(
+            "{} requested, {} free",
+            format_amount(resource, *asked),
+            format_amount(resource, (*free).max(0))
+        )),
         Reason::Fragmented(one) => Some(format!(
-            "{} free, at most {} on one node, {} a pod",
+            "{} free, at most {} on one node, {} per pod",
             amount_of(&one.resource, one.free),
             format_amount(&one.resource, one.most),
             format_amount(&one.resource, one.asked)
@@ -100,7 +102,7 @@ fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reas
         Reason::NoTopologyLabel => policy.spec.spread_constraints.as_ref().map(|spread| spread.topology_key.clone()),
         Reason::Insufficient { resource, asked, free } => Some(format_insufficient(cluster, resource, *asked, *free)),
         Reason::Fragmented(one) => Some(format!(
-            "{} free, at most {} on one node; {} asks {} a pod",
+            "{} free, at most {} on one node; {} requests {} per pod",
             amount_of(&one.resource, one.free),
             format_amount(&one.resource, one.most),
             one.object.format_title(),
@@ -123,7 +125,7 @@ fn format_insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, fr
     let taking: Vec<_> = promises.iter().filter(|promise| !promise.daemon && of(promise) > 0).collect();
     let promised = taking.iter().map(|promise| of(promise)).fold(0, i64::saturating_add);
     let print = |value: i64| format_amount(resource, value);
-    let text = format!("{} asked, {} free", print(asked), print(free.max(0).saturating_add(promised)));
+    let text = format!("{} requested, {} free", print(asked), print(free.max(0).saturating_add(promised)));
     match taking.as_slice() {
         [] => text,
         [one] => format!("{text}, {} of that reserved for {}", print(promised), one.object.name()),

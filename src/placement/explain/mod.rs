@@ -70,7 +70,7 @@ pub fn format_added_to_group(group: &str, policy: &Policy, facts: &Facts) -> Str
             return (!facts.key.namespace().is_empty()).then(|| " by namespace".to_owned());
         }
         let (key, value) = by.find_label(&facts.labels)?;
-        let reach = if by.across_namespaces { " over all namespaces" } else { "" };
+        let reach = if by.across_namespaces { " in all namespaces" } else { "" };
         Some(format!(" by {key}={value}{reach}"))
     });
     format!("In ScheduleGroup {group:?}{}", by.unwrap_or_else(|| " alone".to_owned()))
@@ -145,9 +145,9 @@ pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decisi
             format!("{} members; at most {} are placed together", group.len(), super::decide::LARGEST_GROUP)
         }
         (Outcome::HasVolumes, _) => {
-            "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. \
-             Next: register the cluster again under the same name; or start elsewhere with empty volumes, with the \
-             annotation fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
+            "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. Next: register \
+             the cluster again under the same name; or start elsewhere with empty volumes, with the annotation \
+             fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {
@@ -169,7 +169,7 @@ fn format_single_cluster(decision: &Decision) -> String {
     let cluster = quote_names(decision.targets.iter().map(|target| &target.cluster));
     let not = match format_rejections(&decision.rejected, false).as_str() {
         "" => String::new(),
-        list => format!(". {} not: {list}", decision.rejected.len()),
+        list => format!(". {} rejected: {list}", decision.rejected.len()),
     };
     let from = match decision.moving_from.as_slice() {
         [] => String::new(),
@@ -181,8 +181,8 @@ fn format_single_cluster(decision: &Decision) -> String {
         Some(How::Started) => format!("Stays on {cluster}: it has started and would start again elsewhere"),
         Some(How::Outgrown) => {
             format!(
-                "Stays on {cluster}, although it has outgrown it: no other cluster has room for all of it, and some \
-                 pods may stay pending"
+                "Stays on {cluster}, although it no longer fits there: no other cluster has room for the whole group, \
+                 and some pods may stay Pending"
             )
         }
         Some(How::Tight) => {
@@ -195,7 +195,7 @@ fn format_single_cluster(decision: &Decision) -> String {
         _ => {
             let why = decision.chosen.as_ref().and_then(|chosen| {
                 let (resource, left) = chosen.scarcest.as_ref()?;
-                Some(format!(": most left of {resource} ({} %) of {} with room", left.as_percent(), chosen.with_room))
+                Some(format!(": most free {resource} ({} %) of {} with room", left.as_percent(), chosen.with_room))
             });
             format!("Placed on {cluster}{from}{}", why.unwrap_or_default())
         }
@@ -232,7 +232,7 @@ fn format_spread(decision: &Decision) -> String {
     }
     match format_rejections(&decision.rejected, false).as_str() {
         "" => text,
-        list => format!("{text}. {} not: {list}", decision.rejected.len()),
+        list => format!("{text}. {} rejected: {list}", decision.rejected.len()),
     }
 }
 

@@ -26,7 +26,7 @@ fn suggest_next_step(policy: &Policy, reason: &Reason) -> Option<String> {
         Reason::Leaving | Reason::Tight => return None,
         Reason::NotAccepted => "accept the cluster".to_owned(),
         Reason::SelectorMismatch => format!("widen clusterSelector of policy {name:?}"),
-        Reason::VolumeElsewhere => "place it where its volumes are, or allow volumes to move".to_owned(),
+        Reason::VolumeElsewhere => "place it in the cluster of its volumes, or allow volumes to move".to_owned(),
         Reason::NotOrdered => format!("add a value to orderedClusterSelector of policy {name:?}"),
         Reason::NoTopologyLabel => {
             let key = policy.spec.spread_constraints.as_ref().map(|spread| spread.topology_key.as_str());

@@ -81,7 +81,7 @@ fn a_placed_group_says_why_there_and_why_not_elsewhere() {
     let mut fleet = fleet(&[("a", &[4]), ("b", &[8, 8]), ("c", &[8]), ("d", &[8, 6])]);
     fleet.get_mut("c").unwrap().ready = false;
     let text = said(&policy(json!({})), &[web(2, "3", "1Gi")], &fleet, &Current::default());
-    insta::assert_snapshot!(text, @r#"Placed on "b": most left of cpu (62 %) of 2 with room. 2 not: 1 NotReady ("c"), 1 Insufficient cpu ("a": 6 asked, 4 free)"#);
+    insta::assert_snapshot!(text, @r#"Placed on "b": most free cpu (62 %) of 2 with room. 2 rejected: 1 NotReady ("c"), 1 Insufficient cpu ("a": 6 requested, 4 free)"#);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_group_without_a_place_says_what_can_be_done() {
     let mut fleet = fleet(&[("a", &[8]), ("b", &[8, 8]), ("c", &[8]), ("d", &[8])]);
     tainted(&mut fleet, "d");
     let text = said(&policy(json!({})), &[web(3, "1", "32Gi")], &fleet, &Current::default());
-    insta::assert_snapshot!(text, @r#"0 of 4 clusters: 3 Insufficient memory (best "b": 96Gi asked, 32Gi free), 1 Tainted gpu ("d"). Next: free memory, add clusterTolerations to policy "shop", or see fleetctl why deployment/web -n shop"#);
+    insta::assert_snapshot!(text, @r#"0 of 4 clusters: 3 Insufficient memory (best "b": 96Gi requested, 32Gi free), 1 Tainted gpu ("d"). Next: free memory, add clusterTolerations to policy "shop", or see fleetctl why deployment/web -n shop"#);
     let text = said(&policy(json!({ "suspend": true })), &[web(3, "1", "1Gi")], &fleet, &Current::default());
     assert!(text.starts_with(r#"Suspended; it would be: Placed on "b""#), "{text}");
 }
@@ -100,12 +100,12 @@ fn a_group_that_stays_says_what_keeps_it() {
     let all = policy(json!({}));
     assert_eq!(said(&all, &[web(2, "1", "1Gi")], &fleet, &on("a")), r#"Stays on "a""#);
     let text = said(&all, &[web(20, "1", "1Gi")], &fleet, &on("a"));
-    insta::assert_snapshot!(text, @r#"Stays on "a", although it has outgrown it: no other cluster has room for all of it, and some pods may stay pending. 1 not: 1 Insufficient cpu ("b": 20 asked, 2 free)"#);
+    insta::assert_snapshot!(text, @r#"Stays on "a", although it no longer fits there: no other cluster has room for the whole group, and some pods may stay Pending. 1 rejected: 1 Insufficient cpu ("b": 20 requested, 2 free)"#);
     let only_b = policy(json!({ "clusterSelector": { "matchLabels": { "kubernetes.io/metadata.name": "b" } } }));
     let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &on("a"));
-    insta::assert_snapshot!(text, @r#"Stays on "a" until another cluster is found; 0 of 2 clusters: 1 SelectorMismatch ("a"), 1 Insufficient cpu ("b": 4 asked, 2 free). Next: widen clusterSelector of policy "shop", free cpu, or see fleetctl why deployment/web -n shop"#);
+    insta::assert_snapshot!(text, @r#"Stays on "a" until another cluster is found; 0 of 2 clusters: 1 SelectorMismatch ("a"), 1 Insufficient cpu ("b": 4 requested, 2 free). Next: widen clusterSelector of policy "shop", free cpu, or see fleetctl why deployment/web -n shop"#);
     let text = said(&only_b, &[web(1, "1", "1Gi")], &fleet, &on("a"));
-    insta::assert_snapshot!(text, @r#"Placed on "b", from "a": most left of cpu (12 %) of 1 with room. 1 not: 1 SelectorMismatch ("a")"#);
+    insta::assert_snapshot!(text, @r#"Placed on "b", from "a": most free cpu (12 %) of 1 with room. 1 rejected: 1 SelectorMismatch ("a")"#);
     fleet.get_mut("b").unwrap().autoscaled = true;
     let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &Current::default());
     assert!(text.starts_with(r#"Placed on "b", which adds nodes"#), "{text}");
@@ -120,7 +120,7 @@ fn a_spread_group_says_who_gets_what() {
         said(&spread(json!({ "percentageSplit": split })), &[web(10, "500m", "1Gi")], &fleet, &Current::default());
     assert_eq!(text, r#"Divided: 7 on "a". Withheld: 3. Domains without it: "x" NoCandidates"#);
     let text = said(&spread(json!({})), &[web(2, "100", "1Gi")], &fleet, &Current::default());
-    assert!(text.starts_with(r#"0 of 2 clusters: 2 Insufficient cpu (best "a": 100 asked, 8 free)"#), "{text}");
+    assert!(text.starts_with(r#"0 of 2 clusters: 2 Insufficient cpu (best "a": 100 requested, 8 free)"#), "{text}");
     let text = said(&spread(json!({ "spreadMode": "Duplicate" })), &[web(1, "1", "1Gi")], &fleet, &Current::default());
     assert_eq!(text, r#"Copied to "a", "b""#);
 }
@@ -149,8 +149,8 @@ fn the_table_has_a_row_for_each_reason() {
     let print = |row: &Row| format!("{:8} {:20} {}", row.clusters.join(", "), row.reason, row.detail);
     let table: Vec<String> = rejection_rows(&policy, &fleet, &decision).iter().map(print).collect();
     insta::assert_snapshot!(table.join("\n"), @r"
-    a        Fragmented           8 CPU free, at most 2 on one node; Deployment shop/web asks 4 a pod
-    b        Insufficient cpu     8 asked, 8 free, 3 of that reserved for web-2
+    a        Fragmented           8 CPU free, at most 2 on one node; Deployment shop/web requests 4 per pod
+    b        Insufficient cpu     8 requested, 8 free, 3 of that reserved for web-2
     c        Tainted gpu          NoSchedule
     d, e     SelectorMismatch     region In [east]
     ");

@@ -27,7 +27,7 @@ pub struct Asks {
     pub cluster: Option<String>,
     /// The clusters to spread over.
     pub spread_onto: Option<SpreadOnto>,
-    /// Whether an object that is there already is adopted.
+    /// Whether an object that already exists is adopted.
     pub adopt: bool,
     /// Fields that are left to others in the workload cluster.
     pub leave_fields: Vec<String>,

@@ -78,7 +78,7 @@ pub struct Facts {
     /// Demands of one of its pods; absent for kinds without pods.
     #[serde(default, serialize_with = "shape::write", deserialize_with = "shape::read")]
     pub shape: Option<Arc<Shape>>,
-    /// Whether it holds data that does not move along: a PersistentVolumeClaim, or templates of them.
+    /// Whether it contains data that does not move along: a PersistentVolumeClaim, or templates of them.
     #[serde(default)]
     pub volumes: bool,
     /// Target that it scales, if it is a HorizontalPodAutoscaler.

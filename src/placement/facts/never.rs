@@ -49,8 +49,9 @@ impl Never {
         }
     }
 
-    /// Returns whether copies of such an object are taken back: earlier versions made them, and they give away what the
-    /// service keeps for itself. Whatever else is never placed had no copies, or has got the reason since, and what runs stays.
+    /// Returns whether copies of such an object are withdrawn: earlier versions made them, and they give away what the
+    /// service keeps for itself. Whatever else is never placed had no copies, or has got the reason since, and what
+    /// runs stays.
     pub fn is_taken_back(self) -> bool {
         matches!(self, Self::SystemNamespace | Self::JoinToken | Self::Installation)
     }

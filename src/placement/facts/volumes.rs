@@ -9,7 +9,7 @@ impl Facts {
         claims.map(|one| one.object_key(self.key.namespace()))
     }
 
-    /// Returns whether it holds data, or its pods mount a claim that does.
+    /// Returns whether it contains data, or its pods mount a claim that does.
     pub fn has_volumes(&self) -> bool {
         self.volumes || self.mounted_claims().next().is_some()
     }

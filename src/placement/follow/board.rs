@@ -193,8 +193,8 @@ impl<'a> Board<'a> {
         entries.push(PodEntry { cluster, labels, user });
     }
 
-    /// Adds up the pods of a namespace that a selector picks; a selector that several objects have is asked once. Of labels
-    /// that have to be equal the rarest is looked up.
+    /// Adds up the pods of a namespace that a selector picks; a selector that several objects have is asked once. Of
+    /// labels that must be equal the rarest is looked up.
     pub(super) fn select_pods(&mut self, namespace: &'a str, selector: &LabelSelector) -> Rc<Uses<'a>> {
         let known = (namespace, serde_json::to_string(selector).unwrap_or_default());
         if let Some(uses) = self.selected.get(&known) {

@@ -43,7 +43,7 @@
 //!
 //! # What holds
 //! A follower that something with a copy or a target in a cluster uses is not removed there, but by its own annotation or if
-//! its copies are taken back. A claim is never removed with its data, and never gets a second, empty copy; a Namespace is
+//! its copies are withdrawn. A claim is never removed with its data, and never gets a second, empty copy; a Namespace is
 //! never removed here at all. What leaves and is used in turn keeps what it uses. Users of a follower are added up once and
 //! shared by all that ask for the same; at most [`MOST_REASONS`] are named.
 

@@ -57,7 +57,7 @@ impl NamespacePlan {
         self.followers.values().any(|follower| follower.waits == Some(Wait::Quiet))
     }
 
-    /// Returns the groups that have other clusters left than by a plan of before.
+    /// Returns the groups that have other clusters left than by a former plan.
     pub fn changed_pins(&self, before: &Self) -> BTreeSet<String> {
         let groups = self.only.keys().chain(before.only.keys());
         groups.filter(|group| self.only.get(*group) != before.only.get(*group)).cloned().collect()

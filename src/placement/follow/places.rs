@@ -263,7 +263,7 @@ impl<'a> Board<'a> {
         planned
     }
 
-    /// Plans something of which every copy is taken back, whoever uses it.
+    /// Plans something of which every copy is withdrawn, whoever uses it.
     fn plan_removal(&self, index: Index) -> Planned<'a> {
         let mut planned = Planned::default();
         for cluster in self.sources.records[index].copies.keys() {

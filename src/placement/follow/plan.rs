@@ -51,7 +51,7 @@ pub struct Place {
     pub because: BTreeSet<Because>,
     /// Name of the policy whose overrides hold for it there, of what no policy matches.
     pub policy: Option<String>,
-    /// Whether of this object only its pull secrets go along, added to the list that is there.
+    /// Whether of this object only its pull secrets go along, added to the list that exists.
     pub only_pull_secrets: bool,
 }
 

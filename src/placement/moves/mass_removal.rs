@@ -51,7 +51,7 @@ pub enum RemovalVerdict {
     Wait,
     /// They go, as fast as [`removals_left`] says.
     Go,
-    /// Too many: none goes before an operator allows the cause, or the edit is taken back.
+    /// Too many: none goes before an operator allows the cause, or the edit is withdrawn.
     Frozen,
 }
 

@@ -53,7 +53,7 @@
 //!    read. The event is sent, and the next step is made, after it has succeeded. After 409 everything is read again.
 //! 2. [`MoveStep::Writes`] may be made in any order, one at a time for each Schedule: POST for `Create`; PUT with
 //!    resourceVersion for `Edit` and `Keep`; DELETE with uid and resourceVersion; `Release` takes our finalizer off. No
-//!    server-side apply: it makes anew what was deleted. Followers are written before what uses them, and leave after it.
+//!    server-side apply: it makes again what was deleted. Followers are written before what uses them, and leave after it.
 //! 3. `Create` and `Edit` count `spec.epoch` of the Schedule up if the amount or the pods differ, `Keep` always. An `Edit`
 //!    that counts up has asked its cluster: the caller then asks (rule 4), and sets `asked`.
 //! 4. `Ask` writes a text that never occurs twice into the annotation `ask` of the Cluster. One ask serves all groups.

@@ -97,7 +97,7 @@ impl MoveEvent {
     }
 }
 
-/// Drops a write that is there already; the order is kept.
+/// Drops a write that already exists; the order is kept.
 pub(super) fn distinct(writes: Vec<MoveWrite>) -> Vec<MoveWrite> {
     let mut found: Vec<MoveWrite> = Vec::with_capacity(writes.len());
     for write in writes {

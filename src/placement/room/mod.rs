@@ -193,7 +193,7 @@ impl Room {
         self.names.iter().map(|name| &**name).zip(self.free.chunks_exact(self.column_count().max(1)).map(row))
     }
 
-    /// Returns by resource what there is, what is free as reported, and what of that is not promised.
+    /// Returns by resource what exists, what is free as reported, and what of that is not promised.
     pub fn sum_amounts(&self, resources: &Resources) -> Vec<(Arc<str>, [i64; 3])> {
         let columns = self.columns.iter().enumerate();
         let reported = |column: usize| {

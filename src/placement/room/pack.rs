@@ -304,7 +304,7 @@ impl Room {
         [0, 1].into_iter().filter_map(of).sum()
     }
 
-    /// Returns whether every pod would fit an empty node like one that is there; true of a cluster without nodes.
+    /// Returns whether every pod would fit an empty node like one that exists; true of a cluster without nodes.
     pub(crate) fn fits_empty_nodes(&self, needs: &Needs<'_>, steps: &Steps) -> bool {
         self.count_nodes() == 0
             || needs.each.iter().filter(|need| need.is_open()).all(|need| {

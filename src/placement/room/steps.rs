@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 /// Steps of one decision, such as nodes that are examined for one need. A decision takes at most as long as these, some
-/// ten milliseconds; what is not examined by then counts as [`super::Fit::Tight`].
+/// ten milliseconds; what is not examined by that time counts as [`super::Fit::Tight`].
 #[derive(Debug)]
 pub(crate) struct Steps(Cell<usize>);
 

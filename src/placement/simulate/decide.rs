@@ -16,7 +16,7 @@ use crate::placement::names::GroupKey;
 use crate::placement::stuck::{Stuck, count_bound_pods, is_stuck_for_long};
 use crate::placement::tenant::{Tenant, namespace_of, tenant_of};
 
-/// Most times that what follows is planned anew because something was decided.
+/// Most times that what follows is planned again because something was decided.
 const ROUNDS: usize = 8;
 
 impl<'a> Run<'a> {

@@ -1,4 +1,4 @@
-//! A finished run as an outcome, beside the state of before.
+//! A finished run as an outcome, beside the former state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ fn list_copied_clusters(state: &FleetState) -> Copies {
     copies
 }
 
-/// Describes a finished run beside the state of before.
+/// Describes a finished run beside the former state.
 pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) -> Simulation {
     let (old, kept) = (list_copied_clusters(before), list_copied_clusters(run.state));
     let none = BTreeSet::new();
@@ -266,7 +266,7 @@ fn list_unplaced(run: &Run<'_>, new: &Copies, asked: &Asked) -> Vec<Unplaced> {
 fn explain_wait(waits: Option<Wait>) -> &'static str {
     match waits {
         Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
-        Some(Wait::User) => "it is placed with the objects that use it, and these have no place yet",
+        Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
         Some(Wait::Mount) => "it waits until a workload mounts it",
         None => "it is placed with the objects that use it, and no placed object uses it",
     }
@@ -283,7 +283,7 @@ fn list_notes(run: &Run<'_>, asked: &Asked) -> Vec<String> {
     let namespaces: BTreeSet<&str> = asked.objects.iter().map(ObjectKey::namespace).collect();
     for namespace in namespaces {
         if !namespace.is_empty() && !run.namespaces.contains_key(namespace) {
-            notes.push(format!("Namespace {namespace} is not in the control plane: it is taken to have no labels"));
+            notes.push(format!("Namespace {namespace} is not in the control plane: it is assumed to have no labels"));
         }
     }
     for missing in run.plans.values().flat_map(|plan| plan.missing.values().flatten()) {

@@ -20,14 +20,14 @@ use crate::placement::stuck::{Stuck, find_stuck_member};
 pub(super) const NOW: i64 = 1 << 40;
 /// Most steps until a group is where it stays.
 const STEPS: usize = 32;
-/// Hash of every copy: agents have applied what there is.
+/// Hash of every copy: agents have applied what exists.
 const CURRENT: &str = "current";
 
 /// The end of a group that moves by its record.
 pub(super) struct Played {
     pub(super) decision: Decision,
     pub(super) current: Current,
-    /// Whether the decision is promised its room: nothing was under way before.
+    /// Whether the decision is promised its room: nothing was in progress before.
     pub(super) is_carried_out: bool,
     /// Why it moves, or would.
     pub(super) cause: Option<MoveCause>,

@@ -1,8 +1,9 @@
 //! What the scheduler would decide: all of a control plane's objects and policies onto its clusters, without any of them.
 //!
-//! [`FleetState`] is the state that decisions depend on, live or recorded; its methods make the state that is asked about.
-//! [`simulate`] assigns, decides and follows as the scheduler does when it starts with that state, in the same turns, and
-//! compares the result with what runs in the state of before. The same states always give the same [`Simulation`].
+//! [`FleetState`] is the state that decisions depend on, live or recorded; its methods make the state that is asked
+//! about. [`simulate`] assigns, decides and follows as the scheduler does when it starts with that state, in the same
+//! turns, and compares the result with what runs in the former state. The same states always give the same
+//! [`Simulation`].
 
 mod bare;
 mod decide;
@@ -50,7 +51,7 @@ impl Asked {
     }
 }
 
-/// Decides everything of a state, and compares it with what runs in the state of before.
+/// Decides everything of a state, and compares it with what runs in the former state.
 pub fn simulate(before: &FleetState, state: &FleetState, asked: &Asked) -> Simulation {
     let mut run = Run::new(before, state);
     run.decide_everything();

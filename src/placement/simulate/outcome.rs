@@ -30,7 +30,7 @@ pub struct Simulation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Removals {
-    /// All copies of now, but for those of Namespaces and of what follows.
+    /// All copies of now, except for those of Namespaces and of what follows.
     pub copies: usize,
     /// Copies that go, by cluster.
     pub by_cluster: BTreeMap<String, usize>,

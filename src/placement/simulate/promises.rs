@@ -20,8 +20,8 @@ impl<'a> Run<'a> {
         self.reserved.insert(group.name.to_string(), decision.clone());
     }
 
-    /// Promises anew what a cluster has, as the scheduler does when it sees a Schedule there: first what is in Schedules,
-    /// then what is decided.
+    /// Promises again what a cluster has, as the scheduler does when it sees a Schedule there: first what is in
+    /// Schedules, then what is decided.
     fn promise_anew(&mut self, cluster: &str) {
         let there = self.by_cluster.get(cluster).into_iter().flatten().filter_map(|(key, _)| {
             let (_, schedule) = self.list_known_copies(key).find(|(at, _)| *at == cluster)?;

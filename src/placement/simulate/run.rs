@@ -59,7 +59,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run; what grew since the state of before asks for room.
+    /// Begins a run; what grew since the former state asks for room.
     pub(super) fn new(before: &FleetState, state: &'a FleetState) -> Self {
         let mut run = Self::index_state(state);
         let old = Run::index_state(before);

@@ -149,7 +149,7 @@ impl FleetState {
         scaled.map(|workload| *workload = Workload::Replicas(replicas)).is_some()
     }
 
-    /// Lets a cluster be lost: nothing new goes there, and what is there is kept as long as its policy keeps it.
+    /// Lets a cluster be lost: nothing new goes there, and what exists is kept as long as its policy keeps it.
     pub fn mark_cluster_lost(&mut self, name: &str) {
         for cluster in self.clusters.iter_mut().filter(|cluster| name_of_object(*cluster) == name) {
             let lost = Condition::new(conditions::READY, false, reasons::HEARTBEAT_LOST, "", Timestamp::UNIX_EPOCH);

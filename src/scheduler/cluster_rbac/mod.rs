@@ -29,7 +29,7 @@ use crate::api::{Cluster, ClusterReport, Schedule, protocol};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use objects::{Objects, QUOTA, ROLE, cluster_role_name};
 
-/// Number of objects of a kind whose finalizers are removed at a time, and of requests for that under way.
+/// Number of objects of a kind whose finalizers are removed at a time, and of requests for that in progress.
 const PAGE: u32 = 500;
 const CONCURRENCY: usize = 16;
 

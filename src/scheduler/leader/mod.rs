@@ -154,7 +154,12 @@ async fn run_bootstrap_pass(leader: &Leader, inputs: &Inputs) -> Progress {
         &[("result", result)],
     );
     #[allow(clippy::cast_precision_loss)] // A count of objects.
-    leader.metrics.set_gauge("fleet_bootstrap_objects", "Bootstrap objects in place.", &[], outcome.applied as f64);
+    leader.metrics.set_gauge(
+        "fleet_bootstrap_objects",
+        "Bootstrap objects that the last pass applied.",
+        &[],
+        outcome.applied as f64,
+    );
     bootstrap_progress(&outcome)
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::api::crd::cluster::{conditions, reasons};
 use crate::api::crd::condition;
 use crate::api::crd::condition::find_condition;
-use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
+use crate::api::lost_cluster_timeout::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::util::text::visible_line;
 use crate::api::{Cluster, Condition};
 use crate::scheduler::agent_clock::Reading;
@@ -87,9 +87,9 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
         set(conditions::READY, holds, reason, &message);
     }
     if evidence.has_work {
-        set(conditions::IDLE, false, "HasWorkloads", "workloads are placed here");
+        set(conditions::IDLE, false, "HasWorkloads", "workloads are placed in this cluster");
     } else {
-        set(conditions::IDLE, true, "NoWorkloads", "nothing is placed here");
+        set(conditions::IDLE, true, "NoWorkloads", "nothing is placed in this cluster");
     }
     set(conditions::STANDBY, false, "Awake", "the cluster is not in standby");
     if let Some((off, reason, message)) = clock {
@@ -98,7 +98,12 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
     match evidence.left_out {
         Some(what) => set(conditions::INVENTORY_TRUNCATED, true, "TooMuchReported", what),
         None if was_truncated => {
-            set(conditions::INVENTORY_TRUNCATED, false, "AllRead", "everything that the agent reports is read");
+            set(
+                conditions::INVENTORY_TRUNCATED,
+                false,
+                "AllRead",
+                "the scheduler reads everything that the agent reports",
+            );
         }
         None => {}
     }

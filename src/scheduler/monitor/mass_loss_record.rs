@@ -1,4 +1,4 @@
-//! Keeps the record of a mass loss in a ConfigMap, so that the next leader goes on with it.
+//! Keeps the record of a mass loss in a ConfigMap, so that the next leader continues with it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

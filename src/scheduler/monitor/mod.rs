@@ -235,7 +235,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Writes what was observed of a cluster, but for the fields that others applied as well.
+    /// Writes what was observed of a cluster, except for the fields that others applied as well.
     async fn copy_observed(&self, cluster: &Cluster, mut update: serde_json::Value) -> Result<Cluster, CallError> {
         let name = &cluster.name_any();
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
@@ -271,7 +271,7 @@ impl Monitor {
                 continue;
             }
             if let Err(error) = self.remove_if_never_reported(&cluster).await {
-                tracing::warn!(cluster = cluster.name_any(), %error, "removing a cluster that never reported failed");
+                tracing::warn!(cluster = cluster.name_any(), %error, "cannot remove a cluster that never reported");
             }
         }
     }

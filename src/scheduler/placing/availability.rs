@@ -1,4 +1,4 @@
-//! Whether copies are available where they have to be: what the deletion of old copies waits for.
+//! Whether copies are available where they must be: what the deletion of old copies waits for.
 
 use super::faults::CopyFaults;
 use super::group_context::GroupContext;

@@ -22,7 +22,7 @@ use crate::placement::inventory::Part;
 use crate::placement::live::{self, source_key};
 
 impl Store {
-    /// Applies a change, and marks what has to be planned because of it.
+    /// Applies a change, and marks what must be planned because of it.
     pub(super) fn apply_change(&mut self, change: Change, now: Instant) {
         let was_complete = self.is_complete();
         match change {
@@ -113,7 +113,7 @@ impl Store {
         }
     }
 
-    /// Forgets what was gone before the oldest request under way began: no answer can bring it back.
+    /// Forgets what was gone before the oldest request in progress began: no answer can bring it back.
     pub(super) fn forget_gone(&mut self, oldest: Option<Instant>) {
         while self.gone_since.front().is_some_and(|(since, _)| oldest.is_none_or(|oldest| *since < oldest))
             && let Some((_, uid)) = self.gone_since.pop_front()

@@ -30,9 +30,9 @@ pub(super) fn format_blocked_clusters(direct: &DirectDecision) -> BTreeMap<&'sta
     let mut texts: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for (name, why) in &direct.blocked {
         texts.entry(why.code()).or_default().push(match why {
-            Blocked::ClusterUnknown => format!("the annotation names {name:?}, but this cluster does not exist"),
+            Blocked::ClusterUnknown => format!("the annotation names {name:?}, but no such cluster exists"),
             Blocked::Fenced(reason) => {
-                format!("the annotation names {name:?}, but this cluster accepts nothing: {reason}")
+                format!("the annotation names {name:?}, but that cluster accepts nothing: {reason}")
             }
         });
     }
@@ -57,7 +57,7 @@ mod tests {
         let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());
         let faults = format_blocked_clusters(&decision);
         let message = &faults["ClusterUnknown"];
-        let one = |n: usize| format!("the annotation names \"c{n:04}\", but this cluster does not exist");
+        let one = |n: usize| format!("the annotation names \"c{n:04}\", but no such cluster exists");
         assert_eq!(*message, format!("{}; and 995 more", (0..5).map(one).collect::<Vec<_>>().join("; ")));
     }
 }

@@ -94,7 +94,7 @@ impl FollowState {
 }
 
 impl Store {
-    /// Plans anew what follows in a namespace, and what has none, after a while.
+    /// Plans again what follows in a namespace, and what has none, after a while.
     pub(super) fn mark_follow(&mut self, namespace: &str, now: Instant) {
         self.postpone_follow(namespace, now);
         if !namespace.is_empty() && self.has_classes() {
@@ -109,7 +109,7 @@ impl Store {
         self.queue.postpone_request(request, Cause::Change, now, wait, longest);
     }
 
-    /// Plans anew what follows everywhere: after a change of policies or clusters.
+    /// Plans again what follows everywhere: after a change of policies or clusters.
     pub(super) fn mark_follow_everywhere(&mut self, now: Instant) {
         let mut namespaces: BTreeSet<String> = self.sources.keys().map(|key| key.namespace().to_owned()).collect();
         namespaces.remove("");
@@ -141,7 +141,7 @@ impl Store {
         self.follow.arrivals.insert(namespace.to_owned(), now);
     }
 
-    /// Plans anew what follows where a copy of something decided changed.
+    /// Plans again what follows where a copy of something decided changed.
     pub(super) fn mark_followers_of_copy(&mut self, key: &ObjectKey, is_moved: bool, now: Instant) {
         let plan = self.follow.plan_of(key.namespace());
         let is_awaited = plan.is_some_and(|plan| plan.has_lingering() || plan.missing.contains_key(key));
@@ -150,7 +150,7 @@ impl Store {
         }
     }
 
-    /// Plans anew what follows where the members of a group are.
+    /// Plans again what follows where the members of a group are.
     pub(super) fn mark_followers_of_group(&mut self, group: &str, now: Instant) {
         let recorded = self.groups.get(group).and_then(|group| group.status.as_ref());
         let recorded = recorded.into_iter().flat_map(|status| &status.object_refs).map(referenced_key);
@@ -181,7 +181,7 @@ impl Store {
         }
     }
 
-    /// Records a plan, and marks what has to be planned because of it.
+    /// Records a plan, and marks what must be planned because of it.
     pub(super) fn record_follow_plan(&mut self, namespace: &str, new: NamespacePlan, now: Instant) {
         let waits = new.waits_for_quiet();
         let old = self.follow.plans.insert(namespace.to_owned(), new);
@@ -227,8 +227,8 @@ impl Store {
         }
     }
 
-    /// Returns the namespaces whose followers have to be planned before a group is decided: those that never were, and those
-    /// of members that mount claims.
+    /// Returns the namespaces whose followers must be planned before a group is decided: those that never were, and
+    /// those of members that mount claims.
     pub(super) fn namespaces_to_plan_first(&self, group: &str) -> BTreeSet<String> {
         let sources = self.members.get(group).into_iter().flatten().filter_map(|key| self.sources.get(key));
         let pinned = sources.filter(|source| {

@@ -125,7 +125,10 @@ fn spread_event(source: &Source, decided: &Decided) -> Option<(&'static str, Str
         return None;
     }
     if let Some(whole) = decided.targets.iter().find(|target| target.whole.contains(&facts.key)) {
-        return Some(("Undividable", format!("{title} cannot be divided: all of it is placed on {:?}", whole.cluster)));
+        return Some((
+            "Undividable",
+            format!("{title} cannot be divided: the whole object is placed on {:?}", whole.cluster),
+        ));
     }
     if facts.scales.is_some() {
         let text =

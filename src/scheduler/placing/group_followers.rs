@@ -9,8 +9,8 @@ use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::matching::Match;
 
 impl Store {
-    /// Returns the autoscalers in the namespaces of a group's members that are placed, and the claims that members mount; but
-    /// for those that are members.
+    /// Returns the autoscalers in the namespaces of a group's members that are placed, and the claims that members
+    /// mount; except for those that are members.
     pub(super) fn followers_of(&self, group: &str) -> Vec<&Facts> {
         let members = self.members.get(group);
         let namespaces: BTreeSet<&str> = members.into_iter().flatten().map(ObjectKey::namespace).collect();
@@ -37,7 +37,7 @@ impl Store {
         }
     }
 
-    /// Decides anew about what an autoscaler scales: its copies leave the number of replicas to it.
+    /// Decides again about what an autoscaler scales: its copies leave the number of replicas to it.
     pub(super) fn mark_scaled_group(&mut self, key: &ObjectKey, now: Instant) {
         if let Some(group) = self.scaled_group(key).cloned() {
             self.mark_undecided(group, now);

@@ -1,5 +1,5 @@
 //! From a decision to writes: which Schedules a group has, its object, its members' labels, and how these differ from
-//! those that are there. Which Schedules it loses is in `schedule_deletions`.
+//! those that exist. Which Schedules it loses is in `schedule_deletions`.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub(super) fn plan_group(store: &Store, name: &str, decided: Option<&Decided>, n
 }
 
 impl<'a> GroupContext<'a> {
-    /// Returns the writes that make what is there as it has to be.
+    /// Returns the writes that make what exists as it should be.
     fn diff(&self) -> Plan {
         let desired = self.desired_schedules();
         let mut diff = ScheduleDiff::new(self.store);
@@ -185,7 +185,7 @@ impl<'a> GroupContext<'a> {
         }
     }
 
-    /// Returns the object of the group as it has to be; `None` where it is not there, and no policy makes it.
+    /// Returns the object of the group as it should be; `None` where it is not there, and no policy makes it.
     pub(super) fn desired_group(&self, faults: &CopyFaults) -> Option<ScheduleGroup> {
         let spec = self.desired_group_spec()?;
         let target = self.desired_labels(None);

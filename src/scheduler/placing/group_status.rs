@@ -39,7 +39,7 @@ impl GroupProgress {
 }
 
 impl GroupContext<'_> {
-    /// Returns the status of the group as it has to be.
+    /// Returns the status of the group as it should be.
     pub(super) fn group_status(&self, faults: &CopyFaults) -> ScheduleGroupStatus {
         let old = self.known_status().cloned().unwrap_or_default();
         let mut status =

@@ -39,7 +39,7 @@ mod group_events;
 mod group_followers;
 mod group_plan;
 mod group_status;
-mod lost_clusters;
+mod lost_copy_status;
 mod mass_removal;
 mod move_blocked;
 mod moving;
@@ -138,7 +138,7 @@ struct Placing {
     extra_kinds: Vec<ExtraKind>,
     backoffs: BTreeMap<ReconcileRequest, Backoff>,
     removals: Removals,
-    /// The read or write of the record of removals that is under way.
+    /// The read or write of the record of removals that is in progress.
     log: JoinSet<LogAnswer>,
 }
 
@@ -283,7 +283,7 @@ impl Placing {
         #[allow(clippy::cast_precision_loss)] // A count of requests.
         self.metrics.set_gauge(
             "fleet_placement_queue_length",
-            "Groups, objects and statuses that are waiting to be planned.",
+            "Groups, objects and statuses that wait to be planned.",
             &[],
             self.store.queue.len() as f64,
         );
@@ -404,7 +404,7 @@ impl Placing {
         });
     }
 
-    /// Plans a request; a group is decided first, if it has to be.
+    /// Plans a request; a group is decided first, if it must be.
     fn plan_request(&mut self, request: &ReconcileRequest) -> Plan {
         let wall = Timestamp::now();
         match request {
@@ -628,13 +628,13 @@ impl Placing {
     }
 }
 
-/// Does work that takes a while in such a way that everything else goes on meanwhile: probes, watches and Leases.
+/// Does work that takes a while in such a way that everything else continues meanwhile: probes, watches and Leases.
 fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     let can_move = tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if can_move { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// Reads a source whose copy has to be made.
+/// Reads a source whose copy must be made.
 async fn fetch_source(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
     let api: Api<Raw> = address.kind.objects_api(client, address.namespace.as_deref());
     call_with_timeout(api.get_opt(&address.name)).await

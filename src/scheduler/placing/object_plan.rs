@@ -49,7 +49,7 @@ fn plan_removal(store: &Store, key: &ObjectKey, gone: bool) -> Plan {
     plan
 }
 
-/// Plans the copies of an object that is there and not withdrawn.
+/// Plans the copies of an object that exists and is not withdrawn.
 fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) -> Plan {
     let key = &source.facts.key;
     let targets: Vec<&str> =
@@ -99,7 +99,8 @@ fn is_direct(store: &Store, key: &ObjectKey) -> bool {
     store.assignments.get(key) == Some(&Assignment::Direct)
 }
 
-/// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what is there and not decided about.
+/// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what exists and is not
+/// decided about.
 fn desired_schedules<'a>(
     store: &'a Store,
     source: &'a Source,

@@ -11,11 +11,11 @@ use crate::placement::facts::ObjectKey;
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) stages: Stages,
-    /// Sources whose whole object has to be read first; then nothing else is planned.
+    /// Sources whose whole object must be read first; then nothing else is planned.
     pub(super) fetch: Vec<Address>,
     /// Copies are left for the next plan.
     pub(super) is_partial: bool,
-    /// Sources whose copies will be as they have to be.
+    /// Sources whose copies will be as they must be.
     pub(super) written: Vec<ObjectKey>,
     /// Objects that cannot be placed as they ask, with the reasons of the events that say so.
     pub(super) faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,

@@ -1,4 +1,4 @@
-//! Queue of the requests that have to be planned, by the time at which they are due and in turns of their tenants.
+//! Queue of the requests that must be planned, by the time at which they are due and in turns of their tenants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::turns::{Slots, Turns};
 use crate::placement::facts::ObjectKey;
 use crate::placement::tenant::Tenant;
 
-/// Requests whose writes are under way at a time.
+/// Requests whose writes are in progress at a time.
 const REQUESTS: usize = 64;
 
 /// Request that is planned as one: its writes are made one after the other.
@@ -107,7 +107,7 @@ pub(super) struct Queue {
     turn: usize,
     slots: Slots<Tenant>,
     under_way: BTreeMap<ReconcileRequest, (Tenant, Instant)>,
-    /// Beginnings of what is under way.
+    /// Beginnings of what is in progress.
     begun: BTreeSet<(Instant, ReconcileRequest)>,
 }
 
@@ -198,7 +198,7 @@ impl Queue {
         self.requests.len()
     }
 
-    /// Returns the beginning of what is under way for longest.
+    /// Returns the beginning of what is in progress for longest.
     pub(super) fn oldest_start(&self) -> Option<Instant> {
         self.begun.first().map(|(began, _)| *began)
     }
@@ -210,7 +210,7 @@ impl Queue {
         ready.or_else(|| self.later.first().map(|(at, _)| *at))
     }
 
-    /// Takes the request whose turn it is, if one is due; `place` says whose it is, and its rank there.
+    /// Takes the request whose turn it is, if one is due; `place` says its owner, and its rank there.
     pub(super) fn take_request(
         &mut self,
         now: Instant,

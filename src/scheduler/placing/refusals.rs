@@ -17,7 +17,7 @@ use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live::source_key;
 
-/// Time after which a refused write is made again.
+/// Time after which a refused write is recreated.
 const AGAIN: Duration = Duration::from_secs(300);
 
 /// Texts by which an API server says that its store does not take an object of this size.
@@ -62,20 +62,20 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Returns why this write was refused before, and whether it waits until it is made again.
+    /// Returns why this write was refused before, and whether it waits until it is recreated.
     pub(super) fn find_known_refusal(&self, subject: &Subject, content: &str) -> Option<(&CopyError, bool)> {
         let known = self.known.get(subject).filter(|known| known.refusal.content == content)?;
         Some((&known.refusal.error, known.until.is_some()))
     }
 
-    /// Returns whether a write waits until it is made again.
+    /// Returns whether a write waits until it is recreated.
     pub(super) fn is_held_back(&self, write: &Write) -> bool {
         write_subject(write).is_some_and(|(subject, content)| {
             self.find_known_refusal(&subject, &content).is_some_and(|(_, waits)| waits)
         })
     }
 
-    /// Takes the writes out of a plan that wait until they are made again; what comes after a group waits with it.
+    /// Takes the writes out of a plan that wait until they are recreated; what comes after a group waits with it.
     pub(super) fn hold_back(&self, stages: &mut Stages) {
         if self.known.is_empty() {
             return;
@@ -104,7 +104,7 @@ impl Refusals {
         before.is_none_or(|before| before.refusal.error != error)
     }
 
-    /// Returns the requests of which a write may be made again.
+    /// Returns the requests of which a write may be recreated.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<ReconcileRequest> {
         let mut requests = Vec::new();
         while self.due.first().is_some_and(|(at, _)| *at <= now)

@@ -19,7 +19,7 @@ use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Match;
 use crate::placement::names::GroupKey;
 
-/// Plans what has to be written before a group is decided; `None` where that is nothing.
+/// Plans what must be written before a group is decided; `None` where that is nothing.
 pub(super) fn plan_regroup(store: &Store, name: &str) -> Option<Plan> {
     let is_decided = |key: &&ObjectKey| matches!(store.assignments.get(*key), Some(Assignment::Group(_)));
     let members: Vec<&ObjectKey> = store.members.get(name).into_iter().flatten().filter(is_decided).collect();
@@ -68,7 +68,7 @@ fn taken_over(store: &Store, name: &str, members: &[&ObjectKey]) -> Option<Sched
 }
 
 impl Store {
-    /// Returns the group over all namespaces that a group of one namespace takes over from, where that is there.
+    /// Returns the group over all namespaces that a group of one namespace takes over from, where that exists.
     pub(super) fn predecessor_group(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
         let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
         let member = self.members.get(name)?.iter().find(is_decided)?;

@@ -22,7 +22,7 @@ use crate::api::crd::schedule;
 use crate::placement::facts::{Never, ObjectKey};
 use crate::placement::live::source_key;
 
-/// Schedules that there have to be, by the object and the cluster.
+/// Schedules that there must be, by the object and the cluster.
 struct Desired<'a>(BTreeSet<(&'a ObjectKey, &'a str)>);
 
 impl<'a> Desired<'a> {
@@ -30,8 +30,8 @@ impl<'a> Desired<'a> {
         Self(desired.iter().map(|one| (&one.source.facts.key, one.cluster)).collect())
     }
 
-    /// Returns the deletions of an object's Schedules in clusters where it does not have to be. Namespaces stay: others need
-    /// them, or the user has something in them.
+    /// Returns the deletions of an object's Schedules in clusters where it need not be. Namespaces stay: others
+    /// need them, or the user has something in them.
     fn delete_others(
         &self,
         store: &Store,
@@ -47,7 +47,7 @@ impl<'a> Desired<'a> {
 }
 
 impl GroupContext<'_> {
-    /// Returns the deletions of the group's Schedules, by member: those that do not have to be, once all that have to be are
+    /// Returns the deletions of the group's Schedules, by member: those that need not be, once all that are needed are
     /// available; and those of namespaces in which nothing is left in a cluster that is being drained.
     pub(super) fn delete_schedules(&self, desired: &[DesiredSchedule<'_>], faults: &CopyFaults) -> Vec<Vec<Write>> {
         let Some(decided) = self.active_decision() else { return Vec::new() };
@@ -93,7 +93,7 @@ impl GroupContext<'_> {
     }
 }
 
-/// Returns the deletions of the Schedules of an object that is placed by annotation: those that do not have to be, once
+/// Returns the deletions of the Schedules of an object that is placed by annotation: those that need not be, once
 /// it is available in all of its targets.
 pub(super) fn delete_direct_schedules(
     store: &Store,
@@ -111,7 +111,7 @@ pub(super) fn is_drained_namespace(store: &Store, key: &ObjectKey, cluster: &str
     key.is_of_kind("", "Namespace") && store.drained.contains(cluster) && !store.is_inhabited(cluster, key.name())
 }
 
-/// Returns the deletions of the Schedules of a namespace in clusters that are being drained, but for those where an
+/// Returns the deletions of the Schedules of a namespace in clusters that are being drained, except for those where an
 /// annotation has `pinned` it.
 pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: &BTreeSet<&str>) -> Vec<Write> {
     let drained = schedules_to_delete(store, key).filter(|(at, _)| {

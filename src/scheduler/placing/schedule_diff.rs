@@ -1,4 +1,4 @@
-//! From Schedules that there have to be to the writes of those that are missing or differ.
+//! From Schedules that there must be to the writes of those that are missing or differ.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl<'a> DesiredSchedule<'a> {
     }
 }
 
-/// Collects the Schedules that there have to be, and what that takes.
+/// Collects the Schedules that there must be, and what that takes.
 pub(super) struct ScheduleDiff<'a> {
     store: &'a Store,
     namespaces: Vec<Write>,
@@ -63,12 +63,12 @@ pub(super) struct ScheduleDiff<'a> {
     desired: BTreeSet<(String, ObjectKey)>,
     faults: CopyFaults,
     refused: Vec<Refusal>,
-    /// Sources that have to be read, once each.
+    /// Sources that must be read, once each.
     fetch: Vec<Address>,
     fetching: BTreeSet<ObjectKey>,
     /// Bytes of the manifests that are made.
     bytes: usize,
-    /// Copies are left for the next plan, as their sources have to be read or their manifests are large.
+    /// Copies are left for the next plan, as their sources must be read or their manifests are large.
     is_partial: bool,
 }
 
@@ -202,7 +202,7 @@ impl<'a> ScheduleDiff<'a> {
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
 
-    /// Returns the place of a Schedule, and the one that is there; `None` where none can be written now.
+    /// Returns the place of a Schedule, and the one that exists; `None` where none can be written now.
     fn find_place(&mut self, desired: &DesiredSchedule<'_>) -> Option<(Place, Option<&'a Schedule>)> {
         let key = &desired.source.facts.key;
         // One that is there keeps the name that an earlier version gave it.
@@ -235,7 +235,7 @@ impl<'a> ScheduleDiff<'a> {
         source.object.as_deref()
     }
 
-    /// Returns the plan of what has to be written, and the objects of which a copy cannot be made.
+    /// Returns the plan of what must be written, and the objects of which a copy cannot be made.
     pub(super) fn into_plan(self) -> (Plan, CopyFaults) {
         let stages: Stages = [self.namespaces, self.schedules].into_iter().filter(|one| !one.is_empty()).collect();
         let plan = if self.is_partial {
@@ -286,7 +286,7 @@ fn build_source_ref(facts: &Facts) -> SourceRef {
     }
 }
 
-/// Returns the metadata of a Schedule; what others wrote into those of one that is there is kept.
+/// Returns the metadata of a Schedule; what others wrote into those of one that exists is kept.
 fn build_metadata((namespace, name): Place, known: Option<&Schedule>, edits: Option<String>) -> ObjectMeta {
     let mut metadata = known.map(|known| known.metadata.clone()).unwrap_or_default();
     metadata.name = Some(name);

@@ -362,7 +362,7 @@ impl Both {
         }
     }
 
-    /// Writes what has to be written before a group is decided.
+    /// Writes what must be written before a group is decided.
     fn regroup(&mut self, name: &str) {
         let Some(plan) = regroup::plan_regroup(&self.store, name) else { return };
         for write in plan.stages.into_iter().flatten() {

@@ -30,7 +30,7 @@ const SOURCES_PAGE: u32 = 20;
 const PAGE: u32 = 50;
 /// The same of reports, each of which a single agent may make that large.
 const REPORTS_PAGE: u32 = 10;
-/// Lists of sources under way at a time.
+/// Lists of sources in progress at a time.
 const LISTS: usize = 2;
 
 /// Observation of one watch.

@@ -84,7 +84,7 @@ pub(super) struct Store {
     pub(super) clusters: BTreeMap<String, bool>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
-    /// Objects whose labels or annotations were edited since their copies were last where they have to be.
+    /// Objects whose labels or annotations were edited since their copies were last where they must be.
     pub(super) edited: BTreeSet<ObjectKey>,
     /// Clusters that are lost, each with what its condition says.
     pub(super) lost: BTreeMap<String, String>,
@@ -94,7 +94,7 @@ pub(super) struct Store {
     pub(super) added: Vec<(String, String)>,
     /// Copies whose pods find no node, or whose kind is not served.
     pub(super) stuck: StuckCopies,
-    /// Groups that have to be decided, not only brought up to date.
+    /// Groups that must be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     /// Groups whose own demand has grown since they were decided.
     pub(super) grown: BTreeSet<String>,
@@ -104,7 +104,7 @@ pub(super) struct Store {
     pub(super) kinds: Kinds,
     /// Added kinds of which the first list is not complete.
     pub(super) arriving: Arriving,
-    /// UIDs of objects that are gone: the answer to a request that was under way may still hold them.
+    /// UIDs of objects that are gone: the answer to a request that was in progress may still hold them.
     pub(super) gone: BTreeSet<String>,
     /// The same in the order of time.
     pub(super) gone_since: VecDeque<(Instant, String)>,
@@ -273,7 +273,7 @@ impl Store {
         copy.map_or(Assignment::Unplaced, |(_, copy)| Assignment::Left(copy.spec.group.clone()))
     }
 
-    /// Finds who decides about an object that is there.
+    /// Finds who decides about an object that exists.
     pub(super) fn evaluate_object(&self, key: &ObjectKey) -> Option<Match<'_>> {
         let source = self.sources.get(key)?;
         Some(self.order.match_object(&source.facts, self.namespace_labels(key.namespace())))

@@ -1,5 +1,5 @@
-//! What holds data stays where it is: its copies are not deleted, and it is not begun elsewhere with an empty volume, as
-//! long as its source exists and does not consent.
+//! What contains data stays where it is: its copies are not deleted, and it is not begun elsewhere with an empty
+//! volume, as long as its source exists and does not consent.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ impl Store {
     }
 }
 
-/// Where an object whose data keeps it has to be, in place of the targets.
+/// Where an object whose data keeps it must be, in place of the targets.
 pub(super) enum KeptAt<'a> {
     /// Where its copies are, and nowhere else.
     Copies(Vec<(&'a Place, &'a Schedule)>),

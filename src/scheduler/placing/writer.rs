@@ -28,7 +28,7 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::placement::tenant::Tenant;
 use crate::scheduler::events::{NewEvent, publish_event};
 
-/// Requests under way at a time, of all plans together.
+/// Requests in progress at a time, of all plans together.
 const IN_FLIGHT: usize = 32;
 
 /// Writes for all plans. Cheap to clone.

@@ -147,8 +147,8 @@ fn add_kinds(
     }
 }
 
-/// Returns the folder of a kind's keys: without the group, but for what is defined and for the kinds that define; a few
-/// have names of their own, from before they had those of the API.
+/// Returns the folder of a kind's keys: without the group, except for what is defined and for the kinds that define; a
+/// few have names of their own, from before they had those of the API.
 fn find_folder(group: &str, plural: &str, is_defined: bool) -> String {
     let own = match (group, plural) {
         ("", "endpoints") => "services/endpoints",

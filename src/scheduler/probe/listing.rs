@@ -98,7 +98,7 @@ impl ReadObjects {
         }
     }
 
-    /// Notes that the object of a key is not read; false as long as it has to be.
+    /// Notes that the object of a key is not read; false as long as it should be.
     fn skips_key(&mut self) -> bool {
         let skips = self.tried == MOST_TRIED;
         *(if skips { &mut self.untried } else { &mut self.tried }) += 1;

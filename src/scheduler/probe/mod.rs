@@ -110,7 +110,7 @@ async fn wait_for_answer(client: &Client, within: Duration) -> anyhow::Result<()
     }
 }
 
-/// Waits until an API server is ready, but for checks that begin with `may_lack`; else, returns what it lacks.
+/// Waits until an API server is ready, except for checks that begin with `may_lack`; else, returns what it lacks.
 async fn wait_until_it_serves(client: &Client, within: Duration, may_lack: Option<&str>) -> Result<(), String> {
     let end = Instant::now() + within;
     loop {

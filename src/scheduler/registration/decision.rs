@@ -195,9 +195,9 @@ fn decide_reissue(request: &Request, known: &Known, same_key: bool) -> Decision 
     if !same_key && !known.allow_new_key && !abandoned {
         let (cluster, minutes) = (&request.cluster, ABANDONED.as_secs() / 60);
         let (state, remedy) = if known.accepted {
-            (format!("was alive in the last {minutes} minutes"), "wait, or annotate the Cluster with")
+            (format!("reported in the last {minutes} minutes"), "wait, or annotate the Cluster with")
         } else {
-            ("is not accepted".to_owned(), "an operator accepts the new key by the annotation")
+            ("is not accepted".to_owned(), "an operator can accept the new key with the annotation")
         };
         let message = format!(
             "cluster {cluster} is registered with another key and {state}; {remedy} {ANNOTATION_ALLOW_NEW_KEY}=true"

@@ -118,7 +118,9 @@ impl Registrar {
         match self.create_cluster(request, reserved, registration).await {
             Ok(cluster) => self.admit_cluster(csr, request, cluster).await,
             // Somebody else was faster; the next decision knows who.
-            Err(e) if e.is_conflict() => Ok(RequestOutcome::Pending("the name was taken just now".to_owned())),
+            Err(e) if e.is_conflict() => {
+                Ok(RequestOutcome::Pending("another cluster has just taken the name".to_owned()))
+            }
             Err(e) => Err(e),
         }
     }

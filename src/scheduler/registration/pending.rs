@@ -22,7 +22,7 @@ pub(super) struct Pending {
     pub(super) csr: CertificateSigningRequest,
     /// Its Cluster existed once. If it was deleted since, it is not recreated.
     pub(super) cluster_seen: bool,
-    /// Change that has to be observed before another decision is worth a request to the API server.
+    /// Change that must be observed before another decision is worth a request to the API server.
     pub(super) blocked_on: Option<BlockedOn>,
     /// Reason that was last logged: decisions are repeated often, and logged once.
     last_logged: Option<String>,
@@ -56,7 +56,8 @@ pub(super) enum BlockedOn {
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {
     pending: BTreeMap<RequestName, Pending>,
-    /// Requests that the list under way has not named yet: no decision is made about them, but their state is retained.
+    /// Requests that the list in progress has not named yet: no decision is made about them, but their state is
+    /// retained.
     unlisted: BTreeMap<RequestName, Pending>,
 }
 

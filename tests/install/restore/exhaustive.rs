@@ -279,7 +279,7 @@ fn a_lost_control_plane_comes_back_from_its_backup() {
     let same_hub = site.hub(&hub);
     let path = scene.back_up();
     let elsewhere = std::fs::read(site.hub_kubeconfig()).unwrap();
-    scene.restore(&path, &["--new"]).fails(6, &["control plane demo exists in namespace fleet already"]);
+    scene.restore(&path, &["--new"]).fails(6, &["control plane demo already exists in namespace fleet"]);
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
     std::fs::remove_dir_all(site.fleet_folder()).unwrap_or_default();
 
@@ -297,7 +297,7 @@ fn a_lost_control_plane_comes_back_from_its_backup() {
     assert!(again.succeeds().contains("Restored control plane demo"), "{again:?}");
     assert_eq!(scene.value(), "second");
     site.fleetctl(&["restore", "demo", "--commit"]).succeeds();
-    scene.restore(&path, &["--new"]).fails(6, &["control plane demo exists in namespace fleet already"]);
+    scene.restore(&path, &["--new"]).fails(6, &["control plane demo already exists in namespace fleet"]);
     let same = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
     assert!(same.succeeds().contains("Nothing to change"), "{same:?}");
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();

@@ -50,7 +50,7 @@ fn group(name: &str) -> ScheduleGroup {
 
 fn group_status(round: usize) -> Value {
     let rows: Vec<Value> = (0..20)
-        .map(|at| json!({"name": format!("cluster-{at}"), "state": "Rejected", "reason": "Insufficient cpu", "detail": "4 asked, 1 free"}))
+        .map(|at| json!({"name": format!("cluster-{at}"), "state": "Rejected", "reason": "Insufficient cpu", "detail": "4 requested, 1 free"}))
         .collect();
     json!({"status": {"clusters": rows, "scheduled": true, "epoch": round, "targetClusters": ["cluster-1"],
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Placed", "message": "on \"cluster-1\"",

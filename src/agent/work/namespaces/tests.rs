@@ -1,4 +1,4 @@
-//! Which namespaces are protected, and what goes into those that were there before.
+//! Which namespaces are protected, and what goes into those that already existed.
 
 use serde_json::json;
 

@@ -153,7 +153,7 @@ fn check_nodes(facts: &HostingFacts) -> CheckResult {
     CheckResult::new_failure(
         match facts.nodes.len() {
             1 => "the only node is not ready or is cordoned".to_owned(),
-            count => format!("{count} nodes, but not one is ready and schedulable"),
+            count => format!("{count} nodes, but none is ready and schedulable"),
         },
         "see `kubectl get nodes`; make one ready or uncordon it",
     )
@@ -179,7 +179,7 @@ fn check_architecture(facts: &HostingFacts) -> CheckResult {
             format!("add a node of architecture {}", known.join(" or ")),
         ),
         (false, false) => CheckResult::new_warning(
-            format!("no images exist for the nodes {}", others.join(", ")),
+            format!("no images exist for the architecture of these nodes: {}", others.join(", ")),
             Remedy::new("keep the components away from them: ")
                 .flag(Flag::set_value(r"nodeSelector.kubernetes\.io/arch", "amd64")),
         ),
@@ -236,7 +236,10 @@ fn check_object_names(facts: &HostingFacts) -> CheckResult {
     }
     let shown = facts.collisions.iter().map(|taken| format!("{} ({})", taken.object, taken.owner));
     CheckResult::new_failure(
-        format!("these objects exist and belong to something else: {}", shown.collect::<Vec<_>>().join(", ")),
+        format!(
+            "these objects already exist and do not belong to this installation: {}",
+            shown.collect::<Vec<_>>().join(", ")
+        ),
         if facts.collisions.iter().any(|taken| taken.installed) {
             Remedy::new("choose another name, or another namespace with ")
                 .flag(Flag::Namespace(None))
@@ -253,7 +256,7 @@ fn check_object_names(facts: &HostingFacts) -> CheckResult {
 fn check_quota(facts: &HostingFacts) -> CheckResult {
     let (namespace, wanted) = (&facts.namespace, &facts.wanted);
     if facts.unread.contains_key(read::NAMES) && namespace.control_planes.contains(&wanted.name) {
-        return CheckResult::Passed(format!("{} already counts towards it", wanted.name));
+        return CheckResult::Passed(format!("{} is already counted", wanted.name));
     }
     let place = Place { namespace: &wanted.namespace, claims: &namespace.claims, default_class: facts.default_class() };
     namespace.allowance.evaluate_install(&wanted.taken, place)
@@ -262,7 +265,7 @@ fn check_quota(facts: &HostingFacts) -> CheckResult {
 fn check_storage(facts: &HostingFacts) -> CheckResult {
     let wanted = &facts.wanted;
     if !wanted.claims.is_empty() && wanted.claims.iter().all(|claim| facts.namespace.bound_claims.contains(claim)) {
-        return CheckResult::Passed(format!("{} is bound already", wanted.claims.join(", ")));
+        return CheckResult::Passed(format!("{} is already bound", wanted.claims.join(", ")));
     }
     if let Some(error) = facts.unread.get(read::CLASSES) {
         return CheckResult::new_warning(
@@ -330,7 +333,7 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
         (Some(port), Some(holder)) => {
             return CheckResult::new_failure(
                 format!(
-                    "Service {holder} uses node port {port}, the one in the kubeconfigs of {} and of its agents",
+                    "Service {holder} uses node port {port}, which is in the kubeconfigs of {} and of its agents",
                     facts.wanted.name
                 ),
                 Remedy::new("give that Service another port, or choose another one here with ")
@@ -368,7 +371,7 @@ fn network_policies(facts: &HostingFacts) -> CheckResult {
     let ignoring = facts.nodes.iter().filter(|node| node.ignores_policies).map(|node| node.name.as_str());
     let first = first_of(ignoring, 1, ", ");
     if first.is_empty() {
-        return CheckResult::Passed("no network plugin was found that ignores them".to_owned());
+        return CheckResult::Passed("no network plugin that ignores network policies was found".to_owned());
     }
     CheckResult::new_warning(
         format!("flannel is the network plugin of node {first}; by itself it does not enforce network policies"),

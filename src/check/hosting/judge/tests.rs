@@ -262,7 +262,7 @@ fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_hol
     assert_eq!(id, "node-port");
     assert!(
         what.contains("31234")
-            && what.contains("the one in the kubeconfigs of demo and of its agents")
+            && what.contains("which is in the kubeconfigs of demo and of its agents")
             && what.contains("web/front"),
         "{what}"
     );
@@ -357,7 +357,7 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
     };
     facts.namespace.allowance.limits_unread = Some("forbidden".to_owned());
-    assert!(warned(&facts).contains("whether a LimitRange sets it could not be read"));
+    assert!(warned(&facts).contains("the LimitRanges, which may set it, could not be read"));
     // What was not read was not judged, whatever else is enough.
     let quotas = std::mem::take(&mut facts.namespace.allowance.quotas);
     assert!(warned(&facts).contains("LimitRanges could not be listed: forbidden"));

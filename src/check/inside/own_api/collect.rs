@@ -173,8 +173,8 @@ fn api_services(found: Vec<Aggregated>) -> Vec<Served> {
         .collect()
 }
 
-/// Returns the definitions of which objects have to be converted by a Service when they are listed: those that are stored in
-/// another version than the one that controllers ask for, which is the served version of the highest priority.
+/// Returns the definitions of which objects must be converted by a Service when they are listed: those that are stored
+/// in another version than the one that controllers ask for, which is the served version of the highest priority.
 pub(in crate::check::inside) fn find_converted_kinds(found: &[Definition]) -> Vec<Served> {
     let has_to = |definition: &Definition| {
         let versions = &definition.spec.versions;
@@ -197,7 +197,7 @@ async fn list_if_served<T: DeserializeOwned + Send + 'static>(hub: &Client, path
     if_defined(partial_list::list_at(hub, &format!("/apis/{path}"), Age::Now).await)
 }
 
-/// Reads it all at once, but for the conversions, whose definitions are read for other checks too.
+/// Reads it all at once, except for the conversions, whose definitions are read for other checks too.
 pub(in crate::check::inside) async fn own_api(hub: &Client) -> OwnApi {
     read_own_api(hub).await.unwrap_or_else(|error| OwnApi { unread: Some(error.to_string()), ..OwnApi::default() })
 }

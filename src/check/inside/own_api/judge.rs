@@ -56,7 +56,7 @@ pub(in crate::check::inside) fn check_webhooks(facts: &HealthFacts) -> CheckResu
     let off = Command::at_run_place(Action::Upgrade(Subject::ControlPlane("NAME".to_owned())))
         .with_flag(Flag::Version("INSTALLED".to_owned()))
         .with_flag(Flag::set_value("apiserver.allowAdmissionWebhooks", "false"));
-    let remedy = Remedy::new("have no webhook called here: ").command(off).text("; or delete the object: ");
+    let remedy = Remedy::new("turn webhooks off in this control plane: ").command(off).text("; or delete the object: ");
     CheckResult::new_failure(
         format!("the API server calls webhooks whose Services have no pod in the control plane: {named}"),
         add_delete_command(remedy, first.kind, &first.configuration),
@@ -92,7 +92,7 @@ pub(in crate::check::inside) fn api_services(facts: &HealthFacts) -> CheckResult
         Err(result) => return result,
     };
     let Some(first) = found.first() else { return CheckResult::Passed("all answer".to_owned()) };
-    let remedy = Remedy::new("delete it here, and apply it to the workload clusters directly: ");
+    let remedy = Remedy::new("delete it from the control plane, and apply it to the workload clusters directly: ");
     CheckResult::new_failure(
         format!("no namespace can be deleted, because these APIServices do not answer: {}", format_served_names(found)),
         add_delete_command(remedy, "APIService", &first.name),

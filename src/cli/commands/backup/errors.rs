@@ -19,7 +19,7 @@ pub(in crate::cli) fn archive_error(path: &Path, error: &ArchiveError) -> CliErr
     };
     let remedy = match error {
         ArchiveError::Damaged { .. } => {
-            "use another backup, or another copy of this one; nothing in this file may be used"
+            "use another backup, or another copy of this one; do not use any part of this file"
         }
         ArchiveError::KeysMissing(_) => {
             "give the key that it was sealed for: `--identity FILE` or `--passphrase-file FILE`"
@@ -51,12 +51,10 @@ pub(in crate::cli) fn backup_error(error: &BackupError) -> CliError {
             "wait until `fleetctl etcd status` shows no member far behind, or name a member with `--from`",
         ),
         BackupError::Etcd(error) => (Exit::Failed, error.remedy()),
-        BackupError::Write(WriteError::Output(_)) => {
-            (Exit::Failed, "choose a target with enough space, where you can write")
-        }
+        BackupError::Write(WriteError::Output(_)) => (Exit::Failed, "choose a writable target with enough space"),
         BackupError::Write(_) => (Exit::Failed, "run the same command again; nothing of this backup is kept"),
         BackupError::NotRepeatable => {
-            (Exit::Failed, "run the same command again, or give a file, which begins again by itself")
+            (Exit::Failed, "run the same command again, or write to a file: a backup to a file restarts by itself")
         }
     };
     let shown = CliError::new(exit, error.reason(), "no backup was made").cause(error.to_string()).hint(remedy);

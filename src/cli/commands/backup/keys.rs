@@ -30,7 +30,7 @@ pub(super) struct SealArgs {
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
 
-    /// Leave the keys out: the backup is useless without the existing Secrets; it is not sealed unless a key is given, too
+    /// Leave the keys out: the backup is useless without the existing Secrets; the backup is not sealed unless you also give a recipient or a passphrase
     #[arg(long)]
     no_keys: bool,
 }
@@ -47,7 +47,8 @@ impl SealArgs {
             return Ok(Seal::Passphrase(read_closed_passphrase(path)?));
         }
         if self.recipients.len() > MOST_RECIPIENTS {
-            let headline = format!("{} recipients are given; a backup takes {MOST_RECIPIENTS}", self.recipients.len());
+            let headline =
+                format!("{} recipients are given; a backup takes at most {MOST_RECIPIENTS}", self.recipients.len());
             return Err(CliError::usage("BadRecipient", headline));
         }
         let recipients: Vec<Recipient> =
@@ -64,11 +65,11 @@ impl SealArgs {
 fn undecided_error() -> CliError {
     CliError::usage(
         "SealUndecided",
-        "a backup contains the keys of the control plane, and nothing says who can open it",
+        "a backup contains the keys of the control plane, and the command does not say who can open it",
     )
     .hint("`--recipient age1…` seals it for a public key, as `age-keygen -o backup.key` prints it")
     .hint("`--passphrase-file FILE` seals it with a passphrase")
-    .hint("`--no-keys` leaves the keys out: it is then useless without the Secrets that exist now")
+    .hint("`--no-keys` leaves the keys out: the backup is then useless without the existing Secrets")
 }
 
 fn parse_recipient(text: &str) -> Result<Recipient, CliError> {

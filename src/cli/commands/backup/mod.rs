@@ -43,7 +43,7 @@ enum BackupCommand {
     /// List the backups in a folder, without opening them
     #[command(after_help = list::EXAMPLES)]
     List(list::BackupListArgs),
-    /// Show what a backup is of: versions, revisions, registered clusters
+    /// Describe a backup: versions, revisions, registered clusters
     #[command(after_help = show::EXAMPLES)]
     Show(show::BackupShowArgs),
     /// Read a whole backup and compare it with its hashes; with `--rehearse`, start it

@@ -119,7 +119,8 @@ pub(in crate::cli) fn rehearsal_error(error: &RestoreError, name: &ControlPlaneN
         RestoreError::OlderApiServer { .. } => (
             Exit::Refused,
             error.reason(),
-            "upgrade the control plane first: an older API server does not read what a newer one has stored".to_owned(),
+            "upgrade the control plane first: an older API server cannot read objects that a newer one has \
+             stored".to_owned(),
         ),
         RestoreError::TimedOut(_) => {
             (Exit::TimedOut, "RehearsalFailed", "run it again with a longer `--timeout`".to_owned())

@@ -13,14 +13,14 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Without a key, a sealed backup is described by the file beside it, and the registered clusters are not shown. Only the head
-of the backup is read: `fleetctl backup verify FILE` shows whether it is complete.
+Without a key, the command describes a sealed backup from the file beside it, without the registered clusters. It reads
+only the head of the backup: `fleetctl backup verify FILE` shows whether the backup is complete.
 
 Examples:
   fleetctl backup show backups/demo-20270312T101500.512Z.fleet
   fleetctl backup show backups/demo-20270312T101500.512Z.fleet --identity backup.key -o json";
 
-/// Show what a backup is of: versions, revisions, registered clusters
+/// Describe a backup: versions, revisions, registered clusters
 #[derive(Debug, Args)]
 pub(super) struct BackupShowArgs {
     /// The backup

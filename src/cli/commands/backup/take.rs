@@ -31,10 +31,10 @@ use crate::install::progress::Progress;
 use crate::inventory::release::random_id;
 
 pub(super) const EXAMPLES: &str = "\
-One file with the data of etcd, the keys that read it, the values and the record: a gzipped tar, sealed by age. A member of
-etcd that is in sync is read through a port-forward; nothing is changed. The file has its name only when it is complete.
-A file of the same name with `.json` appended says without a key what it is of. The name of a control plane called
-`list`, `show` or `verify` comes last, after `--`.
+A backup is one file with the data of etcd, the keys that decrypt it, the values and the record: a gzipped tar, sealed
+by age. The command reads a member of etcd that is in sync, through a port-forward, and changes nothing. The file gets
+its name only when it is complete. A file of the same name with `.json` appended describes the backup without a key.
+If the control plane is called `list`, `show` or `verify`, give its name last, after `--`.
 
 Examples:
   fleetctl backup demo --to backups --passphrase-file passphrase
@@ -57,7 +57,7 @@ pub(super) struct TakeArgs {
     #[command(flatten)]
     seal: SealArgs,
 
-    /// Pod of etcd to read, such as `etcd-1`, also if etcd has no quorum [default: one that is in sync]
+    /// Pod of etcd to read, such as `etcd-1`, even if etcd has no quorum [default: one that is in sync]
     #[arg(long, value_name = "POD")]
     from: Option<String>,
 }

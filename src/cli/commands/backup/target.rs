@@ -35,19 +35,19 @@ pub(super) fn open_target(
 ) -> Result<Target, CliError> {
     if to == Path::new(STDOUT) {
         if io::stdout().is_terminal() {
-            return Err(CliError::usage("BadTarget", "a backup is not text for a terminal")
+            return Err(CliError::usage("BadTarget", "a backup cannot be written to a terminal")
                 .hint("redirect it: `fleetctl backup NAME --to - > FILE`, or give a file"));
         }
         return Ok(Target::Stdout(PlainOutput));
     }
     if to.as_os_str().as_encoded_bytes().ends_with(b"/") && !to.is_dir() {
         return Err(CliError::usage("BadTarget", format!("folder `{}` does not exist", to.display()))
-            .hint(format!("make it: `mkdir -m 700 {}`", quote_word(&to.to_string_lossy()))));
+            .hint(format!("create it: `mkdir -m 700 {}`", quote_word(&to.to_string_lossy()))));
     }
     let path = archive_path(to, name, has_keys, now);
     if file::read_metadata(&path).ok().flatten().is_some_and(|found| found.is_file()) {
         return Err(CliError::usage("BadTarget", format!("`{}` exists already", path.display())).hint(
-            "a backup is never written over a file: give another name, or a folder, where it gets a name of its own",
+            "a backup never overwrites a file: give another name, or a folder, in which the backup gets its own name",
         ));
     }
     NewFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))
@@ -66,15 +66,18 @@ fn archive_path(to: &Path, name: &ControlPlaneName, has_keys: bool, now: Timesta
 /// The error of a target that is refused.
 fn refused_target_error(error: &FileError) -> CliError {
     match error {
-        FileError::Unexpected { path, .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string()).hint(format!(
-            "write it to a new file in a folder of yours, such as one that you make with `mkdir -m 700 backups`, not {}",
-            quote_word(&path.to_string_lossy())
-        )),
+        FileError::Unexpected { path, .. } => {
+            CliError::new(Exit::Refused, "FolderNotSafe", error.to_string()).hint(format!(
+                "write the backup to a new file in your own folder, such as one that you create with `mkdir -m 700 \
+             backups`, not to {}",
+                quote_word(&path.to_string_lossy())
+            ))
+        }
         FileError::Io { .. } => add_file_remedy(local_file_error(error), error),
     }
 }
 
-/// Standard output, from which nothing can be taken back.
+/// Standard output, from which nothing can be withdrawn.
 pub(super) struct PlainOutput;
 
 impl Output for PlainOutput {

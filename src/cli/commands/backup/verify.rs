@@ -22,13 +22,13 @@ use crate::cli::output::terminal::Ui;
 use crate::control_plane::restore::ArchiveSource;
 
 pub(super) const EXAMPLES: &str = "\
-The whole file is compared with the SHA-256 in the file beside it. With the key it is opened, too: each part is compared
-with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
+The command compares the whole file with the SHA-256 in the file beside it. With a key, it also opens the backup and
+compares each part with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
 
-With `--rehearse`, the backup is started: a pod in the namespace of the control plane runs etcd and the API server on its
-data, with its keys, and everything in it is read. The control plane itself is neither changed nor asked. The pod is
-deleted afterwards, and ends by itself after ten minutes whatever happens. If nothing is wrong, the file beside the backup
-says when it was started.
+With `--rehearse`, the command starts the backup: a pod in the namespace of the control plane runs etcd and the API
+server on the data and with the keys of the backup, and reads every object. The control plane itself is not involved.
+The pod is deleted afterwards; it ends by itself after ten minutes in any case. If nothing is wrong, the file beside
+the backup records when the backup was started.
 
 Examples:
   fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key
@@ -125,7 +125,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
     ui.write_last_result(&text, Exit::Ok)
 }
 
-/// Returns how size or SHA-256 of a file differ from what was written down when it was made.
+/// Returns how size or SHA-256 of a file differ from what was recorded when it was made.
 fn describe_sidecar_difference(found: &Found, sidecar: &Sidecar) -> Option<String> {
     if found.bytes != sidecar.bytes {
         return Some(format!("it has {} bytes, but {} were written", found.bytes, sidecar.bytes));
@@ -144,7 +144,7 @@ fn format_found(path: &Path, found: &Found) -> String {
     };
     let mut text = format!(
         "{path} is complete: {} parts, {size}, SHA-256 {}.\n\
-         It is of control plane {} at {}, revision {} to {}, with a store of {}.\n",
+         It is a backup of control plane {} at {}, revision {} to {}, with a store of {}.\n",
         found.parts.len(),
         found.sha256,
         visible_line(&header.control_plane),
@@ -154,7 +154,7 @@ fn format_found(path: &Path, found: &Found) -> String {
         format_size(header.snapshot_bytes),
     );
     if !header.keys {
-        text += "It has no keys: only the Secrets of that control plane read its data.\n";
+        text += "It has no keys: only the Secrets of that control plane can decrypt its data.\n";
     }
     if let Some(report) = &found.rehearsal {
         text += &format!(

@@ -34,18 +34,18 @@ use crate::pki::secrets::certificate_entries;
 use crate::pki::{AuthorityKind, Choice, Completed, Leaf, Renewal as Reason};
 
 pub(super) const EXAMPLES: &str = "\
-Certificates with less than 60 days left are issued again, and CAs with less than a year left are signed again with their
-own keys, so that certificates of agents stay valid. Then each pod has to serve the new certificate: pods that do not after
-3 minutes are replaced, one at a time. The controller manager is restarted if its kubeconfig was renewed, the kubeconfig on
-this machine is replaced if the new one is accepted, and the control plane has to be healthy. If nothing is due, nothing is
-written. After an interruption, `fleetctl certs renew NAME` without further flags completes what was begun; with `--all`,
-`--only` and `--new-admin-key` the certificates are issued once more.
+The command issues certificates with less than 60 days left again, and signs CAs with less than a year left again with
+their own keys, so that certificates of agents stay valid. Then each pod must serve the new certificate; pods that do
+not are replaced after 3 minutes, one at a time. The controller manager is restarted if its kubeconfig was renewed. The
+kubeconfig on this machine is replaced if the new one is accepted. Finally, the control plane must be healthy. If
+nothing is due, nothing is written. After an interruption, `fleetctl certs renew NAME` without further flags completes
+the renewal; `--all`, `--only` and `--new-admin-key` issue the certificates once more.
 
-With `pki.source: InCluster` a Job of CronJob `fleet-keys` renews. With `Existing` nothing is renewed; it is proved that
-the pods serve what is in your Secret.
+With `pki.source: InCluster`, a Job of CronJob `fleet-keys` renews the certificates. With `Existing`, the command renews
+nothing and only proves that the pods serve the certificates in your Secret.
 
-`--recover` is for a control plane whose certificates have expired: it needs only the API of the hosting cluster, and
-replaces all pods at once of components that serve nothing.
+`--recover` is for a control plane whose certificates have expired: it needs only the API of the hosting cluster. If a
+component serves nothing, all its pods are replaced at once.
 
 Examples:
   fleetctl certs renew demo
@@ -73,7 +73,7 @@ pub(crate) struct CertsRenewArgs {
         value_parser = PossibleValuesParser::new(certificate_entries().map(|entry| entry.file)))]
     only: Vec<String>,
 
-    /// Issue the operator's certificate with a new key; role bindings that name its user have to be made again
+    /// Issue the operator's certificate with a new key; you must then recreate role bindings that name its user
     #[arg(long)]
     new_admin_key: bool,
 
@@ -113,7 +113,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let renewer = Renewer::of_keys(&before);
     if renewer != Renewer::Machine && (!args.only.is_empty() || args.new_admin_key) {
         return Err(CliError::wrong_usage(
-            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; others make the keys of this control plane",
+            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; this control plane gets its keys in \
+             another way",
         ));
     }
     let display = Arc::new(Display::new(ui));
@@ -182,7 +183,7 @@ async fn check_rights(
 ) -> Result<(), CliError> {
     let rights = renewal_rights(renewer, recovers);
     let missing = check::access::list_forbidden_rights(client, global.namespace.as_str(), &rights).await;
-    let missing = missing.map_err(|error| request_failed("cannot ask for the rights of this user", &error))?;
+    let missing = missing.map_err(|error| request_failed("cannot check the rights of this user", &error))?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -194,7 +195,7 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
     let Some(plan) = plan else {
         return match renewer {
             Renewer::Others(secret) => {
-                format!("Nothing is renewed: the keys are in Secret {secret}, which is yours.\n")
+                format!("Nothing is renewed: the keys are in Secret {secret}, which you manage.\n")
             }
             _ => String::new(),
         };
@@ -208,7 +209,7 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
     }
     for (leaf, reason) in &plan.issued {
         let why = match reason {
-            Reason::Ends(end) => format!("issued again; it ends on {}", end.strftime("%F")),
+            Reason::Ends(end) => format!("issued again; it expires on {}", end.strftime("%F")),
             other => format!("issued again; {other}"),
         };
         lines.push(format!("{}: {why}", leaf.leaf_store().stored_file()));
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(
             format_plan(Some(&some), &Renewer::Job, true, "f"),
             "etcd-ca.crt: signed again with its own key\n\
-             apiserver.crt: issued again; it ends on 1970-01-01\n\
+             apiserver.crt: issued again; it expires on 1970-01-01\n\
              A Job of CronJob fleet-keys does this.\n\
              All pods of components that serve nothing are replaced at once.\n\
              etcd and the API server are restarted, one pod at a time.\n"
@@ -309,8 +310,8 @@ mod tests {
         let clients = plan(Vec::new(), vec![ends(Leaf::ControllerManager), ends(Leaf::Admin)]);
         assert_eq!(
             format_plan(Some(&clients), &Renewer::Machine, false, "f"),
-            "controller-manager.kubeconfig: issued again; it ends on 1970-01-01\n\
-             admin.kubeconfig: issued again; it ends on 1970-01-01\n\
+            "controller-manager.kubeconfig: issued again; it expires on 1970-01-01\n\
+             admin.kubeconfig: issued again; it expires on 1970-01-01\n\
              The controller manager is restarted.\n\
              f is replaced, if it exists.\n"
         );

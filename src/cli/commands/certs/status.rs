@@ -21,10 +21,11 @@ use crate::control_plane::certificate_status::{AGENT, CertificateRow, Certificat
 use crate::control_plane::kubeconfig::write_shared::list_kubeconfig_files;
 
 pub(super) const EXAMPLES: &str = "\
-Reads only. Exit code 7 if a certificate has expired or, with `--fail-under`, expires within that time. What pods serve is
-what the last run of CronJob `fleet-keys` saw; what agents have is what they report, and counts for the exit code only when
-it has expired, because agents renew it themselves. If the hosting cluster does not answer, the kubeconfig and the address of
-the API are shown, and everything else is `unknown`.
+The command only reads. Exit code 7 if a certificate has expired or, with `--fail-under`, expires within that time. For
+pods it lists the certificates that the last run of CronJob `fleet-keys` saw, and for agents the certificates that they
+report. Agents renew their certificates themselves, so these count for the exit code only if they have expired. If the
+hosting cluster does not answer, the command lists the kubeconfig and the address of the API; all other certificates are
+`unknown`.
 
 Examples:
   fleetctl certs status demo

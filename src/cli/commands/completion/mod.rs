@@ -16,7 +16,8 @@ use candidates::with_completers;
 
 /// The variable by which a script of ours says that it asks, and for which shell.
 const ASKING: &str = "FLEET_COMPLETE";
-/// cobra's directives, which are added: what is completed goes on, so no space follows; no file names are to be offered.
+/// cobra's directives, which are added: what is completed continues, so no space follows; no file names are to be
+/// offered.
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
 

@@ -12,7 +12,7 @@ use crate::cli::output::terminal::Ui;
 /// Inspect the etcd of a control plane
 #[derive(Debug, Subcommand)]
 pub(crate) enum EtcdCommand {
-    /// Compare what the members of etcd report
+    /// Compare the reports of all etcd members
     #[command(after_help = status::EXAMPLES)]
     Status(status::EtcdStatusArgs),
 }

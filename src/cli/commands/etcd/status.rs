@@ -17,15 +17,15 @@ use crate::etcd::agreement::{ClusterReport, MemberReport, observe_members};
 use crate::inventory::release::random_id;
 
 pub(super) const EXAMPLES: &str = "\
-Reads only, by port-forward to each pod of etcd, with a client certificate that exists for this run only. All members
-compute the hash of their data at one revision. Exit code 7 if a member does not answer, members differ, or an alarm is
-raised; 3 if you lack a right, which `show rbac NAME --day2` prints.
+The command only reads, through a port-forward to each pod of etcd, with a client certificate for this run only. All
+members compute the hash of their data at the same revision. Exit code 7 if a member does not answer, members differ, or
+an alarm is raised; 3 if you lack a right. `show rbac NAME --day2` prints the required rights.
 
 Examples:
   fleetctl etcd status demo
   fleetctl etcd status demo --context hosting -o json";
 
-/// Compare what the members of etcd report
+/// Compare the reports of all etcd members
 #[derive(Debug, Args)]
 pub(crate) struct EtcdStatusArgs {
     /// Name of the control plane

@@ -97,7 +97,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
     let found = list_clusters(&hub, global, args).await?;
     if args.output == Some(View::Page) {
         if args.watch {
-            return Err(CliError::usage("Usage", "a page shows one moment: `-o html` cannot be used with `--watch`"));
+            return Err(CliError::usage("Usage", "`-o html` prints a single page and cannot be used with `--watch`"));
         }
         ui.write_stdout(&format_page(ui, global, &found).await?)?;
         return Ok(Exit::Ok);
@@ -190,7 +190,7 @@ fn wide_cluster_row(cluster: &Cluster) -> Vec<String> {
     ])
 }
 
-/// Shows the clusters that are there, then each one as it changes. Ends only with an error or by a signal.
+/// Shows the clusters that exist, then each one as it changes. Ends only with an error or by a signal.
 async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster]) -> Result<Exit, CliError> {
     let rows: Vec<Vec<String>> = std::iter::once(cluster_titles()).chain(found.iter().map(wide_cluster_row)).collect();
     let columns = Columns::from_rows(&rows);

@@ -25,7 +25,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 const TITLES: [&str; 3] = ["NAME", "FLEET WORKLOAD CLUSTER", "FLEET POLICY NAME"];
 const WIDTHS: [usize; 3] = [22, 40, 20];
 
-/// List schedule groups: what is placed together, where, and by which policy
+/// List schedule groups: the objects that are placed together, their clusters and their policy
 #[derive(Debug, Args)]
 pub(crate) struct GetGroupsArgs {
     /// Show only groups with these labels
@@ -136,7 +136,8 @@ mod tests {
                     {"name": "east", "state": "Target", "objects": 3, "applied": 3, "available": 3},
                     {"name": "west", "state": "Target", "objects": 3, "applied": 2, "available": 1, "stale": true,
                         "message": "Deployment shop/web: Refused: no"},
-                    {"name": "small", "state": "Rejected", "reason": "Insufficient cpu", "detail": "6 asked, 4 free"}]},
+                    {"name": "small", "state": "Rejected", "reason": "Insufficient cpu",
+                     "detail": "6 requested, 4 free"}]},
         }))
         .unwrap();
         insta::assert_snapshot!(format_wide_groups(&[group]));

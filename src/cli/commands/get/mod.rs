@@ -25,13 +25,13 @@ pub(crate) enum GetCommand {
     /// List registered workload clusters with their nodes
     #[command(visible_alias = "cluster", after_help = clusters::EXAMPLES)]
     Clusters(clusters::GetClustersArgs),
-    /// List schedule groups: what is placed together, where, and by which policy
+    /// List schedule groups: the objects that are placed together, their clusters and their policy
     #[command(visible_aliases = ["schedulegroup", "sg"], after_help = groups::EXAMPLES)]
     Schedulegroups(groups::GetGroupsArgs),
     /// List the deployments of the control plane's API with the cluster that runs each
     #[command(visible_aliases = ["deployment", "deploy"], after_help = deployments::EXAMPLES)]
     Deployments(deployments::GetDeploymentsArgs),
-    /// Print the values that a control plane or an agent was installed with, from the cluster that it is in
+    /// Print the values of an installed control plane or agent, from the record in its cluster
     #[command(after_help = values::EXAMPLES)]
     Values(values::GetValuesArgs),
 }

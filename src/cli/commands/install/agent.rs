@@ -38,7 +38,7 @@ use crate::workload_cluster::plan::{OWNER_KIND, Plan};
 
 pub(super) const EXAMPLES: &str = with_precedence!(
     "\
-Beforehand do this by hand, or let --control-plane do it:
+Before the install, run these commands, or let --control-plane do the same:
   kubectl --context west create namespace fleet
   kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
     kubectl --context west apply -f -
@@ -152,7 +152,7 @@ pub(crate) struct InstallAgentArgs {
     #[command(flatten)]
     confirm: ConfirmArgs,
 
-    /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text, YAML with `--dry-run`]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }

@@ -76,7 +76,7 @@ pub(crate) struct InstallControlPlaneArgs {
     #[command(flatten)]
     confirm: ConfirmArgs,
 
-    /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text, YAML with `--dry-run`]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }

@@ -61,7 +61,7 @@ pub(crate) enum InstallCommand {
 /// Flags about the cluster that is written to, or compared with.
 #[derive(Debug, Args)]
 pub(crate) struct WriteArgs {
-    /// Preflight checks whose failure is only a warning, by id, e.g. `access`; may be repeated
+    /// Preflight checks to treat as warnings, by id, e.g. `access`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 
@@ -122,7 +122,7 @@ impl Way {
         self.command == UPGRADE
     }
 
-    /// Returns whether a cluster has to be asked for values before there is a plan.
+    /// Returns whether a cluster must be asked for values before there is a plan.
     fn asks_cluster(self) -> bool {
         self.recorded == Recorded::Reuse
     }
@@ -148,7 +148,7 @@ impl Way {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
                 not_applied_by_others(client, &owner).await?;
                 Err(missing(format!(
-                    "{what} was uninstalled; namespace {namespace} contains only what the uninstall kept"
+                    "{what} was uninstalled; namespace {namespace} contains only objects that the uninstall kept"
                 )))
             }
             None => {

@@ -122,7 +122,10 @@ pub(crate) fn warn_of_unreadable_values(ui: &Ui, read: Result<Option<Value>, Fil
     read.unwrap_or_else(|error| {
         let why = error_sentences(&error).join(": ");
         let remedy = error.remedy().map(|remedy| format!("; {}", ui.format_remedy(&remedy))).unwrap_or_default();
-        ui.warn(&format!("the values of the last install from this machine confirm nothing: {why}{remedy}"));
+        ui.warn(&format!(
+            "the values of the last install from this machine cannot be read, so they confirm no \
+                          recorded value: {why}{remedy}"
+        ));
         None
     })
 }

@@ -24,20 +24,20 @@ pub(crate) struct KubeconfigArgs {
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
 
-    /// Print it instead of writing the file; it contains a private key
+    /// Print the kubeconfig instead of writing the file; the output contains a private key
     #[arg(long)]
     show: bool,
 
-    /// Merge it into the kubeconfig that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); all
+    /// Merge the kubeconfig into the file that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); all
     /// other entries and the current context are unchanged
     #[arg(long, conflicts_with = "show")]
     merge: bool,
 
-    /// Make it the current context
+    /// Make the merged context the current one
     #[arg(long = "use", requires = "merge")]
     make_current: bool,
 
-    /// Remove what `--merge` added
+    /// Remove the entries that `--merge` added
     #[arg(long, conflicts_with_all = ["merge", "show"])]
     remove: bool,
 }
@@ -115,7 +115,8 @@ fn kubeconfig_error(error: &KubeconfigError) -> CliError {
         ),
         KubeconfigError::Changed { source: PkiError::Empty { .. } | PkiError::Cut { .. }, .. } => {
             shown("KubeconfigChanged").hint(
-                "remove this file, and have the kubeconfig restored from the hosting cluster: run the same command with its `--context`",
+                "remove this file, then run the same command with the `--context` of the hosting cluster: it restores \
+                 the kubeconfig",
             )
         }
         KubeconfigError::Changed { .. } => shown("KubeconfigChanged").hint(

@@ -1,4 +1,4 @@
-//! Plugins of other programs on PATH that hide this one, or that it hides, and whose they are.
+//! Plugins of other programs on PATH that hide this one, or that it hides, and their owners.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub(super) fn describe_program(file: &Path) -> String {
     let owner = match file.symlink_metadata() {
         Ok(found) if found.uid() == rustix::process::geteuid().as_raw() => "owned by you".to_owned(),
         Ok(found) => format!("owned by {}", find_user_name(found.uid())),
-        Err(_) => "deleted by now".to_owned(),
+        Err(_) => "deleted meanwhile".to_owned(),
     };
     if real == file { owner } else { format!("{owner}, a link to {}", real.display()) }
 }

@@ -45,8 +45,8 @@ struct PlacedArgs {
 }
 
 const LOGS_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object, and the context of your kubeconfig for it, and runs `kubectl logs`
-there. What follows `--` is passed to kubectl.
+Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
+`kubectl logs` there. Arguments after `--` are passed to kubectl.
 
 Examples:
   fleetctl logs deployment/web -n shop --context demo
@@ -82,8 +82,8 @@ pub(crate) struct LogsArgs {
 }
 
 const EXEC_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object, and the context of your kubeconfig for it, and runs `kubectl exec`
-there.
+Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
+`kubectl exec` there.
 
 Examples:
   fleetctl exec deployment/web -n shop --context demo -- ls /
@@ -114,7 +114,7 @@ pub(crate) struct ExecArgs {
 }
 
 const FORWARD_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object, and the context of your kubeconfig for it, and runs
+Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
 `kubectl port-forward` there.
 
 Examples:
@@ -133,8 +133,8 @@ pub(crate) struct PortForwardArgs {
 }
 
 const TOP_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object, and the context of your kubeconfig for it, and runs `kubectl top pods`
-there.
+Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
+`kubectl top pods` there.
 
 Examples:
   fleetctl top deployment/web -n shop --context demo";

@@ -1,4 +1,4 @@
-//! `rebalance --continue`: lets removals go on that the scheduler holds back because they are many.
+//! `rebalance --continue`: allows removals that the scheduler holds back because they are many.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
@@ -67,7 +67,10 @@ fn nothing_held(cause: &str, record: &RemovalRecord, global: &Global) -> CliErro
     let error =
         CliError::new(Exit::Failed, "NoSuchObject", format!("no removals are held back for {}", visible_cell(cause)));
     match &held[..] {
-        [] => error.hint(format!("nothing is held back; `fleetctl status{}` says so when it is", global.tail_flags())),
+        [] => error.hint(format!(
+            "no removals are held back; `fleetctl status{}` reports them when there are any",
+            global.tail_flags()
+        )),
         held => error.hint(format!("these are: {}", held.join(", "))),
     }
 }
@@ -82,7 +85,7 @@ fn format_held(cause: &str, frozen: &FrozenRemovals) -> String {
         named.push(format!("{more} more"));
     }
     format!(
-        "{} would remove {} copies. They are held back since {}:\n\n{}\n{}\n\n",
+        "{} would remove {} copies. The scheduler has held these removals back since {}:\n\n{}\n{}\n\n",
         visible_cell(cause),
         frozen.count(),
         frozen.since,
@@ -104,7 +107,8 @@ mod tests {
             copies: BTreeMap::from([("east".to_owned(), 12), ("west".to_owned(), 3)]),
             first: vec!["Deployment shop/web on east".to_owned()],
         };
-        let text = "policy/shop:7 would remove 15 copies. They are held back since 1970-01-01T00:00:00Z:\n\n\
+        let text = "policy/shop:7 would remove 15 copies. The scheduler has held these removals back since \
+                    1970-01-01T00:00:00Z:\n\n\
             CLUSTER   COPIES\neast      12\nwest      3\n\nDeployment shop/web on east\n14 more\n\n";
         assert_eq!(format_held("policy/shop:7", &frozen), text);
     }

@@ -1,5 +1,5 @@
-//! `rebalance`: lets groups move to where they fit better. It decides as the scheduler does, shows what would move and why,
-//! and then annotates the groups that it has shown. It also lets removals go on that the scheduler holds back.
+//! `rebalance`: moves groups to clusters that fit them better. It decides as the scheduler does, shows what would move and
+//! why, and then annotates the groups that it has shown. It also allows removals that the scheduler holds back.
 
 mod mass_removal;
 
@@ -32,21 +32,21 @@ use crate::placement::matching::{Match, Policy};
 use crate::placement::names::GroupKey;
 use crate::placement::proposal::list_excluded_clusters;
 
-/// Let groups move to clusters that fit them better
+/// Move groups to clusters that fit them better
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A placed group does not move because another cluster has more room. This command decides again by the rules of the
-scheduler: a group moves if the order of its policy prefers another cluster, or if at least a tenth more of the scarcest
-resource stays free there; divided groups are divided again. It lists these groups with the reasons, and annotates them.
-The scheduler then moves them within its limits, each without an interruption.
+The scheduler does not move a placed group only because another cluster has more room. This command decides again by the
+rules of the scheduler: a group moves if the order of its policy prefers another cluster, or if at least a tenth more of
+the scarcest resource stays free there; divided groups are divided again. The command lists these groups with the
+reasons and annotates them. The scheduler then moves them within its limits, each without an interruption.
 
 Examples:
   fleetctl rebalance --all --dry-run --context demo
   fleetctl rebalance shop-1a2b3c4d --context demo
   fleetctl rebalance --policy shop --context demo
 
-Where an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
-`fleetctl status` names the cause. This allows these removals:
+If an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
+`fleetctl status` names the cause. This command allows the removals:
   fleetctl rebalance --continue policy/shop:7 --context demo")]
 #[command(group = ArgGroup::new("which").args(["groups", "policy", "all", "cause"]).required(true))]
 pub(crate) struct RebalanceArgs {
@@ -62,11 +62,11 @@ pub(crate) struct RebalanceArgs {
     #[arg(long)]
     all: bool,
 
-    /// Allow the removals of this cause, which the scheduler holds back
+    /// Allow the removals with this cause that the scheduler holds back
     #[arg(long = "continue", value_name = "CAUSE")]
     cause: Option<String>,
 
-    /// Only show what would move, or be removed
+    /// Only list the copies that would move or be removed
     #[arg(long)]
     dry_run: bool,
 
@@ -122,7 +122,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &RebalanceArgs) -> Resul
 
 fn not_readable() -> CliError {
     CliError::new(Exit::Failed, "RequestFailed", "cannot decide again: this user may not read copies and inventories")
-        .hint("bind the ClusterRoles `view` and `fleet:reader` to it, for the whole control plane")
+        .hint("bind the ClusterRoles `view` and `fleet:reader` to this user, for the whole control plane")
 }
 
 fn count_groups(count: usize) -> String {
@@ -240,7 +240,11 @@ fn explain_move(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     let percent = |left: Option<crate::placement::fraction::Fraction>| {
         left.map_or(0, crate::placement::fraction::Fraction::as_percent)
     };
-    format!("{} % of {resource} stays free, here {} % of the scarcest", percent(gain.there), percent(gain.here))
+    format!(
+        "{} % of {resource} stays free there, here only {} % of the scarcest resource",
+        percent(gain.there),
+        percent(gain.here)
+    )
 }
 
 fn format_moving_groups(moving: &[MovingGroup]) -> String {

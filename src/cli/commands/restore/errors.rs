@@ -48,10 +48,15 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
                     "or remove it first, with its data: `fleetctl uninstall control-plane {name} --delete-data{tail}`"
                 ),
             ];
-            (Exit::Refused, "`--new` needs a place that has nothing of this control plane; nothing was written", hints)
+            (
+                Exit::Refused,
+                "`--new` needs a hosting cluster that contains nothing of this control plane; nothing was written",
+                hints,
+            )
         }
         RestoreError::OlderApiServer { .. } => {
-            let hint = "upgrade the control plane first: an older API server does not read what a newer one has stored";
+            let hint = "upgrade the control plane first: an older API server cannot read objects that a newer one has \
+                        stored";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::NoSpace { .. } => {
@@ -70,7 +75,7 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::AgentsBehind(_) => {
-            let hint = "upgrade these agents first: they would delete what was placed after the backup";
+            let hint = "upgrade these agents first: they would delete copies that were placed after the backup";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::OperationOpen(_) | RestoreError::BadOperation(_) => {

@@ -37,17 +37,19 @@ use crate::install::progress::Progress;
 use crate::inventory::HeldLock;
 
 const EXAMPLES: &str = "\
-The API server and the controllers are stopped, each member of etcd gets the store of the backup, and everything is started
-again: the API is unavailable for about a minute, and workloads keep running. Everything that was changed since the
-backup is lost. The former etcd data is kept on the volumes until `--commit`. After an interruption the same command
-continues, and `--rollback` undoes the restore, as long as the API server has not been started on the new data.
+A restore stops the API server and the controllers, gives each member of etcd the store of the backup, and starts
+everything again. The API is unavailable for about a minute; workloads keep running. All changes since the backup are
+lost. The former etcd data is kept on the volumes until `--commit`. After an interruption, the same command continues.
+`--rollback` undoes the restore, unless the API server has already started on the new data.
 
-Afterwards agents delete no copy that has no Schedule: what was placed after the backup keeps running. `--release`
-shows the number of these copies by cluster, asks, and lets agents delete them. Secrets and what contains data are kept.
+After a restore, agents do not delete copies without a Schedule, so workloads that were placed after the backup keep
+running. `--release` prints the number of these copies by cluster, asks, and lets agents delete them. Secrets and copies
+with data are kept.
 
-With `--new`, a control plane that is lost is installed first, with the keys, the values and the version in its backup, into a
-hosting cluster that has nothing of it. It has the same authorities and, if it can be, the same address: agents and kubeconfigs
-connect again by themselves. The lost one must not run any more. The same command goes on after an interruption here, too.
+With `--new`, the command first installs a lost control plane again, with the keys, values and version in its backup, in
+a hosting cluster that contains nothing of it. The new control plane has the same CAs and, if possible, the same
+address, so agents and kubeconfigs reconnect by themselves. The lost control plane must no longer run. After an
+interruption, the same command continues here too.
 
 Examples:
   fleetctl restore demo --from backups/demo-20270312T101500.512Z.fleet --identity backup.key
@@ -75,7 +77,7 @@ pub(crate) struct RestoreArgs {
     #[command(flatten)]
     opening: OpeningArgs,
 
-    /// Install the control plane again first, where nothing of it is left
+    /// First install the lost control plane again, in a hosting cluster that contains nothing of it
     #[arg(long, requires = "from", conflicts_with_all = ["paused", "no_safety"])]
     new: bool,
 
@@ -83,11 +85,11 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "CLUSTER", requires = "from")]
     forget: Vec<String>,
 
-    /// Restore although others apply the control plane, such as Argo CD or Flux: they are paused
+    /// Restore although a tool such as Argo CD or Flux applies the control plane; pause that tool first
     #[arg(long, requires = "from")]
     paused: bool,
 
-    /// Restore without a backup of the present data: its store on the volumes is kept anyway
+    /// Make no backup of the present data; its store on the volumes is kept anyway
     #[arg(long, requires = "from")]
     no_safety: bool,
 
@@ -99,7 +101,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     release: bool,
 
-    /// Do not ask
+    /// Continue without a prompt
     #[arg(long, short)]
     yes: bool,
 
@@ -107,7 +109,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
     timeout: Duration,
 
-    /// How long to wait for the lock while another run has it
+    /// Time to wait for the lock while another run has it
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     lock_wait: Duration,
 
@@ -145,7 +147,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RestoreArgs) -> Result<E
         ));
     }
     if !(args.new || args.values.is_empty() && args.patches.is_empty()) {
-        return Err(CliError::wrong_usage("error: values and patches are for the install of `--new`"));
+        return Err(CliError::wrong_usage("error: values and patches need `--new`"));
     }
     let source = match &args.from {
         Some(path) => Some(take_back::read_restore_source(ui, path, &args.opening)?),
@@ -190,7 +192,7 @@ impl Site<'_> {
         }
     }
 
-    /// Runs work that the same command goes on with; whatever stops it, its lock is let go of.
+    /// Runs work that the same command continues with; whatever stops it, its lock is released.
     async fn run_stages<T>(
         &self,
         what: &str,

@@ -59,9 +59,9 @@ pub(super) async fn rebuild_from_file(
     let stage = target.find_rebuild_stage(source).await.map_err(|error| site.explain_error(&error))?;
     let going_on = match stage {
         RebuildStage::Empty => None,
-        RebuildStage::Begun => Some("Going on with the install of the lost control plane"),
+        RebuildStage::Begun => Some("Continuing the install of the lost control plane"),
         RebuildStage::Installed => Some("The control plane is installed and waits for its data"),
-        RebuildStage::Restoring => Some("Going on with the restore of the data"),
+        RebuildStage::Restoring => Some("Continuing the restore of the data"),
         RebuildStage::Restored => Some("The data of this backup was restored already; nothing is changed"),
     };
     if let Some(note) = going_on {
@@ -90,7 +90,7 @@ fn confirm_rebuild(
 ) -> Result<(), CliError> {
     let (name, package, header) = (&site.name, &lost.plan.package, &source.verified.header);
     if let Some(why) = &lost.missing_patches {
-        site.ui.warn(&format!("without its patches it becomes another control plane: {why}"));
+        site.ui.warn(&format!("without its patches, the control plane differs from the lost one: {why}"));
     }
     let used = RecordedUse::from_package_values(package, None, ORDINARY_VALUES);
     if !used.values.is_empty() {
@@ -98,9 +98,9 @@ fn confirm_rebuild(
         site.ui.write_stderr(&format_recorded_values(&whose, &used));
     }
     site.ui.write_stderr(&format!(
-        "Control plane {name} (service version {}) is installed in namespace {} of {} with the keys of the backup. Then it \
-         gets its data of {} (revision {}, {} of data). The lost one must not run anywhere any more: both would have the \
-         same keys and the same agents.",
+        "Control plane {name} (service version {}) will be installed in namespace {} of {} with the keys of the \
+         backup. Then its data of {} is restored (revision {}, {} of data). The lost control plane must no longer run \
+         anywhere: both would have the same keys and the same agents.",
         package.version,
         package.namespace,
         visible_cell(hosting.context.as_deref().unwrap_or("in-cluster")),
@@ -143,13 +143,13 @@ async fn install_lost_plane(
     let is_late = matches!(failure.error, InstallError::Unreachable { .. } | InstallError::Unhealthy(_));
     let shown = control_plane_failed(site.ui, &lost.plan, failure);
     if is_late && site.target().find_rebuild_stage(source).await.is_ok_and(|stage| stage == RebuildStage::Installed) {
-        site.ui.warn(&format!("{}: its data is restored through the hosting cluster", shown.headline));
+        site.ui.warn(&format!("{}; the data is restored through the hosting cluster", shown.headline));
         return Ok(());
     }
-    Err(shown.hint("run the same command again; it goes on where it stopped"))
+    Err(shown.hint("run the same command again; it continues where it stopped"))
 }
 
-/// Says who has to be given another address, if it is another one.
+/// Says who must be given another address, if it is another one.
 async fn describe_address(site: &Site<'_>, lost: &LostPlane) -> Vec<String> {
     let found = find_kubeconfig(Some(&site.client), &site.home, &site.name, &site.global.namespace).await;
     let (Ok((kubeconfig, _)), Some(former)) = (found, &lost.server) else { return Vec::new() };
@@ -160,7 +160,8 @@ async fn describe_address(site: &Site<'_>, lost: &LostPlane) -> Vec<String> {
         )];
     }
     let mut lines = vec![format!(
-        "Its API was at {former} and is at {now}: where the old address does not lead to it, replace kubeconfigs by that of `fleetctl kubeconfig {name}{}`.",
+        "The address of its API changed from {former} to {now}. If the old address does not lead to it, replace \
+         kubeconfigs by the output of `fleetctl kubeconfig {name}{}`.",
         site.global.tail_flags()
     )];
     if lost.plan.values.exposure.agent_endpoint.is_none() {

@@ -26,7 +26,7 @@ pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
     let clusters = clusters.map_err(|error| request_failed("cannot list the workload clusters", &error))?;
     site.ui.write_stderr(&format_copies(clusters.iter().map(|one| (one.name.as_str(), one.copies_without_schedule))));
     if !site.args.yes {
-        site.ui.write_stderr("Agents delete these copies, which run now, except for those that contain data.");
+        site.ui.write_stderr("Agents will delete these running copies, except for those that contain data.");
         site.ui.confirm_by_name(Question::Release, "control plane", site.name.as_str())?;
     }
     release_hold(&hub).await.map_err(|error| request_failed("cannot change namespace kube-system", &error))?;

@@ -58,7 +58,7 @@ pub(super) fn parse_cluster(name: &str) -> Result<String, CliError> {
     Ok(name.to_string())
 }
 
-/// Restores a backup, or goes on with a restore of it.
+/// Restores a backup, or continues with a restore of it.
 pub(super) async fn restore_from_file(
     site: &Site<'_>,
     source: &ArchiveSource,
@@ -121,7 +121,7 @@ fn confirm_restore(
     site.ui.write_stderr(&format!(
         "Control plane {} returns to its state at {} (revision {}, {} of data). Later changes are lost; workloads \
          keep running. The API is unavailable for about a minute. Until the API server runs on the new store, \
-         `--rollback` undoes it.",
+         `--rollback` undoes the restore.",
         site.name,
         header.taken,
         header.revision.to,
@@ -133,10 +133,10 @@ fn confirm_restore(
     site.ui.confirm_by_name(Question::Restore, "control plane", site.name.as_str())
 }
 
-/// Makes a backup of what is there, without keys: those stay as they are.
+/// Makes a backup of what exists, without keys: those stay as they are.
 async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
     let without = |error: CliError| {
-        error.hint("`--no-safety` restores without it; the present store is kept on the volumes anyway")
+        error.hint("`--no-safety` restores without this backup; the present store is kept on the volumes anyway")
     };
     let access = prepare_etcd_access(&site.client, &site.name, &site.global.namespace, &random_id()).await;
     let access = access.map_err(|error| without(access_error(&error, &site.name)))?;
@@ -186,9 +186,12 @@ pub(super) async fn report_restored(
     lines.extend_from_slice(further);
     let tail = site.global.tail_flags();
     lines.push(format!(
-        "Agents delete no copy without a Schedule until `fleetctl restore {name} --release{tail}`, which counts them."
+        "Agents keep copies without a Schedule until you run `fleetctl restore {name} --release{tail}`, which first \
+         prints their number."
     ));
-    lines.push(format!("The former etcd data is kept on the volumes until `fleetctl restore {name} --commit{tail}`."));
+    lines.push(format!(
+        "The former etcd data is kept on the volumes until you run `fleetctl restore {name} --commit{tail}`."
+    ));
     site.ui.write_last_result(&(lines.join("\n") + "\n"), exit)
 }
 

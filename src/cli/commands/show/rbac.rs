@@ -19,7 +19,9 @@ use crate::{control_plane, workload_cluster};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "The rights match the requests that the commands make with these values; without `list` on everything in the\nnamespace an uninstall keeps the namespace.\n\n\
+    after_help = "The rights match the requests that the commands make with these values. Without `list` on \
+                  everything in the namespace,\n\
+an uninstall keeps the namespace.\n\n\
 Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
 kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \
 kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane\n  \

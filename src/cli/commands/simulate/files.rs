@@ -43,7 +43,7 @@ pub(super) fn read_given(paths: &[String], kinds: &Kinds, namespace: &str) -> Re
     });
     let manifests = Manifests::read_manifest_files(read).map_err(wrong_manifests)?;
     if manifests.objects.is_empty() {
-        let problem = Diagnostic::error("manifest-form", "the files of -f hold no object");
+        let problem = Diagnostic::error("manifest-form", "the files of -f contain no object");
         return Err(wrong_manifests(Diagnostics(vec![problem.help("name files that end in .yaml, .yml or .json")])));
     }
     let (mut given, mut problems) = (Given::default(), Vec::new());
@@ -142,7 +142,7 @@ fn read_object(
     set_namespace(&mut json, found, namespace);
     let object = SourceObject::from_manifest(&json);
     let object = object.map_err(|error| {
-        let help = "compare it with what the API server says: `kubectl apply --dry-run=server -f FILE`";
+        let help = "see what the API server reports: `kubectl apply --dry-run=server -f FILE`";
         wrong("manifest-object", "", error.to_string()).help(help)
     })?;
     given.objects.push(object);

@@ -25,8 +25,8 @@ use crate::placement::simulate::{Asked, FleetState, simulate};
 /// Show where objects and policies would be placed, and what would move
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It repeats the decisions with the scheduler's rules, and changes nothing. With --fleet it needs no connection. The exit
-code is 0 if everything has a place, 7 if not, 2 if a file or a name is wrong.
+The command repeats the decisions with the scheduler's rules and changes nothing. With --fleet it needs no connection.
+The exit code is 0 if everything has a place, 7 if not, 2 if a file or a name is wrong.
 
 Examples:
   fleetctl simulate -f app.yaml --context demo
@@ -54,7 +54,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "NAME")]
     without_cluster: Vec<String>,
 
-    /// Suppose other replicas of an object, such as `deployment/shop/web=5`; can be repeated
+    /// Suppose another number of replicas of an object, such as `deployment/shop/web=5`; can be repeated
     #[arg(long, value_name = "KIND/NAMESPACE/NAME=N")]
     scale: Vec<String>,
 
@@ -176,7 +176,11 @@ fn check_cluster_name(state: &FleetState, name: &str) -> Result<(), CliError> {
         return Ok(());
     }
     let headline = format!("no cluster `{}` is in the fleet", visible_cell(name));
-    let list = if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+    let list = if names.is_empty() {
+        "the fleet has no clusters".to_owned()
+    } else {
+        format!("its clusters are: {}", names.join(", "))
+    };
     Err(CliError::usage("NoSuchCluster", headline).did_you_mean(name, &names).hint(visible_cell(&list).into_owned()))
 }
 

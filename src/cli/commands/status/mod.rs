@@ -20,8 +20,8 @@ pub(crate) use observe::{Seen, observe_control_plane, observe_with_progress};
 use watch::{Changes, POLL};
 
 const EXAMPLES: &str = "\
-Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. If the hosting cluster does not answer,
-the control plane's own API is used (and vice versa); the output says what could not be checked.
+The command only reads. Exit code 7 if something is wrong, 0 if there are only warnings. If the hosting cluster does not
+answer, the command uses the control plane's own API, and vice versa; the output names what could not be checked.
 
 Examples:
   fleetctl status

@@ -32,7 +32,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 const REST: u32 = 4;
 /// Longest rest, for a look that took its time because something did not answer.
 const LONGEST_REST: Duration = Duration::from_secs(5);
-/// Life of one watch before it is opened anew, in seconds. Shorter than the read time-out of a connection.
+/// Life of one watch before it is opened again, in seconds. Shorter than the read time-out of a connection.
 const WATCH: u32 = 40;
 
 /// Kinds that are watched: on the hosting cluster those of the components, inside the control plane those that a status

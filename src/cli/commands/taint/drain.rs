@@ -26,31 +26,31 @@ use crate::cli::signals::until_stopped;
 use crate::install::progress::Progress;
 use crate::k8s::request::pages::all_pages;
 
-/// Move what runs in a workload cluster to other clusters
+/// Move the workloads of a workload cluster to other clusters
 #[derive(Debug, Subcommand)]
 pub(crate) enum DrainCommand {
-    /// Move what runs in a workload cluster to other clusters, and wait for it
+    /// Move the workloads of a workload cluster to other clusters, and wait until they have moved
     #[command(after_help = EXAMPLES)]
     Cluster(DrainClusterArgs),
 }
 
 const EXAMPLES: &str = "\
-Sets the taint fleet-scheduler.io/unschedulable:NoExecute, so that no new work comes and what runs there moves to
-clusters that take it. What has no other cluster, or has volumes, is kept running and is listed at the end.
+Sets the taint fleet-scheduler.io/unschedulable:NoExecute: the cluster gets no new work, and its workloads move to other
+clusters. Workloads that fit no other cluster, or have volumes, keep running; the command lists them at the end.
 `fleetctl uncordon cluster` lets the cluster take work again.
 
 Examples:
   fleetctl drain cluster west --context demo
   fleetctl drain cluster west --context demo --timeout 30m";
 
-/// Move what runs in a workload cluster to other clusters, and wait for it
+/// Move the workloads of a workload cluster to other clusters, and wait until they have moved
 #[derive(Debug, Args)]
 pub(crate) struct DrainClusterArgs {
     /// Name of the workload cluster
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// How long to wait until everything has moved
+    /// Time to wait until everything has moved
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     timeout: Duration,
 }

@@ -22,7 +22,7 @@ use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 use edit::{EditError, TaintEdit};
 
-/// Times that an edit is made again because the Cluster has changed meanwhile.
+/// Times that an edit is repeated because the Cluster has changed meanwhile.
 const MOST_EDITS: usize = 5;
 
 /// Edit the taints of a workload cluster
@@ -35,7 +35,7 @@ pub(crate) enum TaintCommand {
 
 const TAINT_EXAMPLES: &str = "\
 A policy places work on a tainted cluster only if its `clusterTolerations` tolerate the taint. `NoExecute` also moves
-away what runs there. The syntax is that of `kubectl taint nodes`.
+the running workloads away. The syntax is that of `kubectl taint nodes`.
 
 Examples:
   fleetctl taint cluster west gpu=yes:NoSchedule --context demo
@@ -58,10 +58,10 @@ pub(crate) struct TaintClusterArgs {
     overwrite: bool,
 }
 
-/// Keep new work off a workload cluster
+/// Place no new work in a workload cluster
 #[derive(Debug, Subcommand)]
 pub(crate) enum CordonCommand {
-    /// Keep new work off a workload cluster; what runs there is kept
+    /// Place no new work in a workload cluster; its workloads keep running
     #[command(after_help = CORDON_EXAMPLES)]
     Cluster(ClusterArgs),
 }
@@ -81,8 +81,8 @@ pub(crate) enum UncordonCommand {
 }
 
 const UNCORDON_EXAMPLES: &str = "\
-Removes the taints fleet-scheduler.io/unschedulable that `cordon` and `drain` set. What has moved away does not move back
-by itself.
+Removes the taints fleet-scheduler.io/unschedulable that `cordon` and `drain` set. Workloads that have moved away do not
+move back by themselves.
 
 Examples:
   fleetctl uncordon cluster west --context demo";

@@ -53,8 +53,8 @@ pub(super) fn holds_keys(object: &Object) -> bool {
     object.kind() == "Secret" && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name())
 }
 
-/// Makes a Secret with keys immutable, so that an API server refuses another identity in its place. All of them: kubectl
-/// goes on after the first refusal, and leaves of another authority would stop the control plane.
+/// Makes a Secret with keys immutable, so that an API server refuses another identity in its place. All of them:
+/// kubectl continues after the first refusal, and leaves of another authority would stop the control plane.
 pub(super) fn make_keys_immutable(object: &mut Object) {
     if holds_keys(object) {
         object.json["immutable"] = true.into();
@@ -121,7 +121,8 @@ impl KeysArgs {
             let mut note = format!("keys found in {folder}");
             if !again.is_empty() {
                 note += &format!(
-                    "; new since the last output: {0}. These Secrets are immutable: `kubectl -n {1} delete secret {2}` before the output is applied",
+                    "; new since the last output: {0}. These Secrets are immutable: run `kubectl -n {1} delete secret \
+                     {2}` before you apply the output",
                     again.join(", "),
                     plan.package.namespace,
                     again.join(" ")
@@ -215,7 +216,7 @@ fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
 }
 
 /// Writes the kubeconfig into the folder of the control plane, unless one is there that this command has not written.
-/// Returns whether the one that is there is that of these keys.
+/// Returns whether the one that exists is that of these keys.
 fn write_template_kubeconfig(home: &Home, plan: &Plan, files: &Files) -> Result<bool, FolderError> {
     let text = files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
     let (keys, file) = (home.keys_folder(&plan.name), home.kubeconfig_path(&plan.name));

@@ -43,6 +43,6 @@ fn outside_row(package: &Package, minor: Option<KubeMinor>) -> Result<(), CliErr
             "KubernetesVersion",
             format!("service version {} does not support Kubernetes {minor}", package.version),
         )
-        .hint("`fleetctl versions` lists what supports it; `--version auto` chooses it")),
+        .hint("`fleetctl versions` lists the versions that support it; `--version auto` chooses one")),
     }
 }

@@ -30,8 +30,8 @@ pub(crate) struct OutputArgs {
     #[arg(long = "for", value_enum, value_name = "PROGRAM")]
     pub(super) gitops: Option<GitOps>,
 
-    /// Write each object into its own file in this folder; files of an earlier output that are no longer rendered are
-    /// removed, other files are kept
+    /// Write each object into its own file in this folder; remove files of an earlier output that are no longer rendered,
+    /// and keep all other files
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
 
@@ -48,11 +48,11 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     exclude_kind: Vec<String>,
 
-    /// Print the SHA-256 of the objects instead of them: the same digest, the same objects
+    /// Print the SHA-256 of the objects instead of the objects: equal digests mean equal objects
     #[arg(long, conflicts_with = "output_dir")]
     print_digest: bool,
 
-    /// Say where a field comes from instead, e.g. `deployment/apiserver#spec.replicas`; keys are placeholders
+    /// Print the origin of a field instead, e.g. `deployment/apiserver#spec.replicas`; keys are placeholders
     #[arg(long, value_name = "OBJECT#PATH", conflicts_with_all = ["output_dir", "print_digest", "show_only", "include_kind", "exclude_kind"])]
     pub(crate) explain: Option<String>,
 }

@@ -37,9 +37,9 @@ use crate::workload_cluster::uninstall::{Drain, Leave};
 const TAKE_BACK: Duration = Duration::from_secs(5);
 
 pub(super) const EXAMPLES: &str = "\
-The agent first deregisters its cluster from the control plane; then the agent is removed.
-Workloads that the control plane placed here are first moved to other clusters (`--drain`), or left running, managed by
-nobody (`--keep-workloads`); without either flag nothing is done while there are such workloads.
+The agent first deregisters its cluster from the control plane; then the command removes the agent.
+If the control plane has placed workloads here, `--drain` first moves them to other clusters, and `--keep-workloads`
+leaves them running without management. Without either flag, the command then changes nothing.
 A namespace and an init Secret that you created are kept.
 
 Examples:
@@ -55,22 +55,22 @@ pub(crate) struct UninstallAgentArgs {
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// Remove the agent although the control plane cannot be told
+    /// Remove the agent even if its cluster cannot be deregistered
     #[arg(long)]
     force: bool,
 
-    /// Have what was placed here moved to other clusters first
+    /// First move the placed workloads to other clusters
     #[arg(long, conflicts_with = "keep_workloads")]
     drain: bool,
 
-    /// Leave what was placed here running without management
+    /// Leave the placed workloads running without management
     #[arg(long)]
     keep_workloads: bool,
 
     #[command(flatten)]
     run: RunArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -121,7 +121,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
                 progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
             };
             match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
-                Drain::Done => progress.finish_step("nothing is left here"),
+                Drain::Done => progress.finish_step("all workloads have moved"),
                 Drain::NoAgent => return Err(not_drained(&name, "no agent is running here to request it", global)),
                 Drain::Left(left) => {
                     let why = format!(
@@ -199,7 +199,7 @@ struct AgentUninstallDocument<'r> {
     left: bool,
     /// Objects that were placed here, run on and are managed by nobody.
     workloads_kept: &'r [PlacedObject],
-    /// Those of them that hold data: their groups start nowhere else.
+    /// Those of them that contain data: their groups start nowhere else.
     data_kept: &'r [PlacedObject],
     #[serde(flatten)]
     removed: &'r Removed,

@@ -29,7 +29,7 @@ use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 
 pub(super) const EXAMPLES: &str =
-    "Without --delete-data the data (PersistentVolumeClaims) and its keys are kept, and a later install of
+    "Without --delete-data, the data (PersistentVolumeClaims) and its keys are kept, and a later install of
 the same name resumes the same control plane.
 
 Examples:
@@ -47,18 +47,18 @@ pub(crate) struct UninstallControlPlaneArgs {
     #[arg(long)]
     delete_data: bool,
 
-    /// Do not ask before data is deleted
+    /// Delete data without a prompt
     #[arg(long, short)]
     yes: bool,
 
-    /// Delete data although workload clusters are registered
+    /// Delete data even if workload clusters are registered
     #[arg(long)]
     force: bool,
 
     #[command(flatten)]
     run: RunArgs,
 
-    /// Output format [default: text]; with `json` the progress on stderr is JSON too
+    /// Output format [default: text]; with `json`, the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -95,7 +95,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
             (target.remove_folder().map_err(|error| local_file_error(&error))?, None)
         }
         Folder::Goes { path, .. } | Folder::Stays(path) => {
-            let why = "its control plane may be in another cluster. Delete it if it is not";
+            let why = "its control plane may be in another cluster. Delete the folder if this is not the case";
             (None, Some(format!("The folder {} is kept: {why}.", path.display())))
         }
         Folder::Unreadable { path, why } => {
@@ -185,13 +185,13 @@ pub(in crate::cli) fn unknown_clusters_error(why: String) -> CliError {
         .hint("make the API of the control plane reachable from here, or give `--force` to orphan registered clusters")
 }
 
-/// Shows what will be deleted for good, and asks for confirmation unless `--yes` is given; this needs a terminal.
+/// Shows what will be deleted permanently, and asks for confirmation unless `--yes` is given; this needs a terminal.
 fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
     let plan = list_planned_deletions(planned);
     if plan.is_empty() {
         return Ok(());
     }
-    ui.write_stderr(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
+    ui.write_stderr(&format!("This permanently deletes:\n  {}", plan.join("\n  ")));
     let volumes: Vec<String> = planned.retained.iter().map(ToString::to_string).collect();
     if !volumes.is_empty() {
         ui.write_stderr(&format!(
@@ -238,7 +238,8 @@ fn format_control_plane_removal(
         let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail_flags();
         let _ = writeln!(
             text,
-            "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"
+            "\nAn install of {name} resumes with this data. To delete it permanently:\n  fleetctl uninstall \
+             control-plane {name}{tail} --delete-data"
         );
     }
     text

@@ -48,7 +48,7 @@ pub(crate) fn check_not_elsewhere(what: &str, name: &str, global: &Global, remov
     }))
 }
 
-/// Objects that are there against all intent make the removal part-done.
+/// Objects that exist against all intent make the removal part-done.
 pub(crate) fn check_orphaned_objects(removed: &Removed) -> Result<Exit, CliError> {
     if removed.leftovers.is_empty() {
         return Ok(Exit::Ok);

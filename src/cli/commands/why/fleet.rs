@@ -30,7 +30,7 @@ use crate::placement::live;
 use crate::placement::matching::{Policies, Policy};
 use crate::placement::names::GroupKey;
 
-/// Requests under way at a time.
+/// Requests in progress at a time.
 const IN_FLIGHT: usize = 16;
 
 /// Facts that the scheduler publishes about itself.
@@ -233,8 +233,8 @@ pub(in crate::cli) async fn list_objects(
     Ok(found.into_iter().map(|raw| add_kind(kind, raw)).collect())
 }
 
-/// All objects of a namespace that may be placed, with what they name and belong to; but for kinds that the user may not
-/// list.
+/// All objects of a namespace that may be placed, with what they name and belong to; except for kinds that the user may
+/// not list.
 pub(in crate::cli::commands) async fn list_related(
     client: &Client,
     kinds: &Kinds,

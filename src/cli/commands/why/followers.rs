@@ -94,7 +94,7 @@ impl Followers {
         if !report.placed {
             let waits = match follower.and_then(|follower| follower.waits) {
                 Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
-                Some(Wait::User) => "it is placed with the objects that use it, and these have no place yet",
+                Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
                 Some(Wait::Mount) => "it waits until a workload mounts it",
                 None => "it is placed with the objects that use it, and no placed object uses it",
             };
@@ -126,11 +126,11 @@ fn format_place(cluster: &str, place: &Place) -> String {
         PlaceState::Written if users.is_empty() => format!("on {cluster} its own policy places it"),
         PlaceState::Written => format!("on {cluster} it follows {}", first_of(users, NAMED, ", ")),
         PlaceState::Frozen => {
-            format!("on {cluster} it is kept as it is: a policy is suspended, or a controller makes it")
+            format!("on {cluster} it is kept as it is: a policy is suspended, or a controller creates it")
         }
         PlaceState::Stays => format!("on {cluster} nothing uses it, and it is kept"),
         PlaceState::Lingers | PlaceState::Leaves => {
-            format!("on {cluster} nothing uses it: it is deleted when everything that runs pods there is available")
+            format!("on {cluster} nothing uses it: it is deleted when all workloads there are available")
         }
     }
 }

@@ -40,7 +40,7 @@ use report::{Copy, Now, Report, Row};
 /// Explain where an object is placed and why, or why it is not
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It repeats the decision with the scheduler's rules and state, and changes nothing. The exit code is 0 if the
+The command repeats the decision with the scheduler's rules and state, and changes nothing. The exit code is 0 if the
 object is placed and every copy is applied, 7 if not, 1 if the object does not exist.
 
 Examples:

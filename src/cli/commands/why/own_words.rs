@@ -47,8 +47,9 @@ fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Repo
             .filter_map(|one| Some(format!("event {}: {}", one.reason?, one.message.unwrap_or_default())))
             .collect(),
         notes: vec![
-            "you may not read the copies of other namespaces, so only what the object itself says is shown; \
-             the ClusterRoles view and fleet:reader, both bound for the whole control plane, give that right"
+            "you may not read the copies of other namespaces, so the output shows only the labels and events \
+             of the object; the ClusterRoles view and fleet:reader, both bound for the whole control plane, give that \
+             right"
                 .to_owned(),
         ],
         ..Report::default()

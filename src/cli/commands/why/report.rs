@@ -96,7 +96,7 @@ impl Report {
             (Some(headline), ..) => format!("{}.\n", visible_cell(headline)),
             (None, true, false) => format!("{} is placed on {}.\n", self.object, clusters.join(", ")),
             (None, false, false) => {
-                format!("{} is on {}, but not all of it is placed.\n", self.object, clusters.join(", "))
+                format!("{} is on {}, but a part of it is not placed.\n", self.object, clusters.join(", "))
             }
             (None, true, true) => format!("{} is placed, but has no copy yet.\n", self.object),
             (None, false, true) => format!("{} is not placed.\n", self.object),
@@ -165,7 +165,7 @@ mod tests {
             now: Some(Now {
                 decision: "0 of 4 clusters: …".to_owned(),
                 clusters: vec![
-                    row(&["b"], "Insufficient memory", "24Gi asked, 16Gi free"),
+                    row(&["b"], "Insufficient memory", "24Gi requested, 16Gi free"),
                     row(&["d", "e"], "SelectorMismatch", "region In [east]"),
                 ],
             }),

@@ -84,7 +84,7 @@ pub const FIELDS: [(&str, FieldShape); 49] = [
 /// Brings the data of a kubeconfig into the form that the client library reads as kubectl does.
 ///
 /// # Errors
-/// The first field whose value has another type than kubectl accepts, and a name that is there twice.
+/// The first field whose value has another type than kubectl accepts, and a name that occurs twice.
 pub(super) fn normalize_kubeconfig(mut file: Value) -> Result<Value, FieldError> {
     if file.is_null() {
         return Ok(Value::Object(Map::new()));

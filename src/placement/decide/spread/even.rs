@@ -188,7 +188,7 @@ impl<'a> Spread<'a> {
         self.divide_member(member, &filled, fills)
     }
 
-    /// The most that a domain can have of a member: what fits beside all else, and never less than what is there.
+    /// The most that a domain can have of a member: what fits beside all else, and never less than what exists.
     fn domain_cap(&self, member: &Member<'a>, seat: &Seat<'a>, target: &Target) -> i64 {
         let recorded = if seat.old { self.recorded_amount(&seat.value, member.key()) } else { 0 };
         let bound = self.current.bound.get(&*seat.cluster.name).and_then(|objects| objects.get(member.key()));

@@ -19,7 +19,7 @@ use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
 use crate::placement::room::{Need, Needs, ResourceId, Room, Steps};
 
-/// Changes that may happen to a copy that is there.
+/// Changes that may happen to a copy that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     /// It may grow.
@@ -308,7 +308,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The division of a Job that is there already: its parts are never changed, and the part of a lost domain is withheld.
+    /// The division of a Job that already exists: its parts are never changed, and the part of a lost domain is
+    /// withheld.
     fn fixed_job(&self, member: &Member<'a>, completions: i64, domains: &[Domain<'_>]) -> Option<Division> {
         let recorded = |domain: &Domain<'_>| self.recorded_amount(domain.value, member.key());
         let replicas: Vec<i64> = domains.iter().map(recorded).collect();

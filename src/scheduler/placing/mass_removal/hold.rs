@@ -1,5 +1,5 @@
-//! Holds removals back: deletions of Schedules whose cause is neither their source nor a move wait until it is known how
-//! many there are, and go on only if these are few or an operator allowed them.
+//! Holds removals back: deletions of Schedules whose cause is neither their source nor a move wait until it is known
+//! how many there are, and continue only if these are few or an operator allowed them.
 //!
 //! ```text
 //! plan of a request ──→ hold_removals ──┬─→ what may go
@@ -123,7 +123,7 @@ impl Removals {
         }
     }
 
-    /// Returns what has to be done with the record by now, if anything. `None` while it is being done.
+    /// Returns what must be done with the record by now, if anything. `None` while it is being done.
     pub(in crate::scheduler::placing) fn next_task(&mut self, store: &Store, now: i64) -> Option<RemovalTask> {
         if self.next.is_some() || now < self.asked.saturating_add(1) {
             return None;
@@ -148,7 +148,7 @@ impl Removals {
         Some(RemovalTask::Write(record, self.version.clone()))
     }
 
-    /// Returns the record as it has to be, and the removals that may go once it is written.
+    /// Returns the record as it should be, and the removals that may go once it is written.
     fn plan_removal_record(&mut self, store: &Store, now: i64) -> (RemovalRecord, ByRequest) {
         let mut due: BTreeMap<&String, Vec<(&ReconcileRequest, &Place)>> = BTreeMap::new();
         let is_there =
@@ -221,8 +221,8 @@ impl Removals {
         (self.record, self.version, self.is_read) = (record, version, true);
     }
 
-    /// Takes the answer to a write of the record, with the version that it has then; returns the requests that may go on,
-    /// and the causes that are held back from now on.
+    /// Takes the answer to a write of the record, with the version that it has then; returns the requests that may
+    /// continue, and the causes that are held back from now on.
     pub(in crate::scheduler::placing) fn take_written_record(
         &mut self,
         written: Option<(RemovalRecord, String)>,
@@ -336,7 +336,8 @@ mod tests {
             self.remove(count, &RemovalClass::Caused(CAUSE.to_owned()))
         }
 
-        /// Lets a time pass, and plays the API server; returns the requests that go on and the causes that are held back.
+        /// Lets a time pass, and plays the API server; returns the requests that continue and the causes that are held
+        /// back.
         fn pass(&mut self, seconds: i64) -> (usize, Vec<String>) {
             let (mut requests, mut frozen) = (0, Vec::new());
             for _ in 0..seconds {

@@ -33,7 +33,7 @@ pub(in crate::scheduler::placing) struct Moves {
     freezes: Vec<(i64, Option<i64>)>,
     last_round: i64,
     credit: FailoverCredit,
-    /// When a group has to be decided, though nothing is reported then.
+    /// When a group must be decided, though nothing is reported then.
     alarms: BTreeMap<String, i64>,
     /// Groups whose record counts, to notice when that changes.
     recorded: BTreeSet<String>,
@@ -67,7 +67,7 @@ impl Moves {
         self.recorded.remove(name)
     }
 
-    /// Records when a group has to be decided again, if ever.
+    /// Records when a group must be decided again, if ever.
     pub(in crate::scheduler::placing) fn set_alarm(&mut self, name: &str, at: Option<i64>) {
         match at {
             Some(at) => drop(self.alarms.insert(name.to_owned(), at)),
@@ -75,7 +75,7 @@ impl Moves {
         }
     }
 
-    /// Takes the groups that have to be decided by now.
+    /// Takes the groups that must be decided by now.
     pub(in crate::scheduler::placing) fn take_alarms(&mut self, now: i64) -> Vec<String> {
         let due: Vec<String> = self.alarms.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
         for name in &due {

@@ -33,7 +33,7 @@ use crate::placement::moves::{MovePhase, MoveRecord};
 use crate::placement::proposal as proposal_rules;
 use crate::placement::spread_proposal::{find_divided_member, read_fitting_record, spread_moves_by_record};
 
-/// Record of a group as it has to be, and what is said of its move: reason and message of the condition `Moving`.
+/// Record of a group as it should be, and what is said of its move: reason and message of the condition `Moving`.
 pub(super) struct Recorded {
     pub(super) record: MoveRecord,
     pub(super) moving: Option<(&'static str, String)>,

@@ -108,7 +108,7 @@ pub(in crate::scheduler::placing) fn plan_move(
     (plan, decided)
 }
 
-/// Returns where the copies of a group have to be, for what follows them.
+/// Returns where the copies of a group must be, for what follows them.
 fn copied_targets(record: &MoveRecord, decided: &[Target]) -> Vec<Target> {
     let up = record.running.as_ref().filter(|running| running.phase == MovePhase::Up);
     let both: BTreeSet<&String> =
@@ -320,12 +320,15 @@ impl<'a> Work<'a> {
                 format!("Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} serve")
             }
             MoveEvent::Moved | MoveEvent::Restarted => format!("Moved from {from} to {to} ({cause})"),
-            MoveEvent::MoveWithdrawn => format!("No longer moves from {from} to {to}: the cause ({cause}) is gone"),
+            MoveEvent::MoveWithdrawn => {
+                format!("No longer moves from {from} to {to}: the cause ({cause}) no longer exists")
+            }
             MoveEvent::MoveFailed => {
                 let retry = next.retry.map(|retry| (retry.attempt, time_text(retry.not_before)));
                 let (attempt, again) = retry.unwrap_or_default();
                 format!(
-                    "Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, the next one is not before {again}"
+                    "Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, and the next attempt \
+                     is not before {again}"
                 )
             }
         };

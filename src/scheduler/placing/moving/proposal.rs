@@ -21,7 +21,7 @@ pub(in crate::scheduler::placing) struct Proposal {
     pub(super) current: Current,
     /// The member that does not run where the group is, and why; it leaves for that.
     pub(super) stuck: Option<(ObjectKey, Stuck)>,
-    /// When the group has to be decided again: it would leave its lost cluster, a cluster is no longer left out, or what
+    /// When the group must be decided again: it would leave its lost cluster, a cluster is no longer left out, or what
     /// failed may be tried again.
     pub(in crate::scheduler::placing) alarm: Option<i64>,
 }

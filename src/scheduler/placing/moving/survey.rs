@@ -75,7 +75,7 @@ impl<'a> Survey<'a> {
         survey
     }
 
-    /// Returns the clusters in which what is missing is made; elsewhere what is there is edited.
+    /// Returns the clusters in which what is missing is made; elsewhere what exists is edited.
     fn made_in(&self) -> BTreeSet<&'a str> {
         let target = self.record.target.keys();
         let both = self.record.running.iter().filter(|running| running.phase == MovePhase::Up);
@@ -208,7 +208,7 @@ impl<'a> Survey<'a> {
         diff.into_plan()
     }
 
-    /// Returns what is seen of the group, but for its admission.
+    /// Returns what is seen of the group, except for its admission.
     pub(super) fn see(&self, decision: SeenDecision, diffs: &BTreeMap<&str, ClusterDiff>) -> Seen {
         let differs =
             |cluster: &str| diffs.get(cluster).is_none_or(|(plan, _)| plan.is_partial || !plan.stages.is_empty());

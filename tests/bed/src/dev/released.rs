@@ -142,7 +142,7 @@ impl Debian {
                  cat /damaged/said; rm -rf /damaged; find / -xdev -name 'fleetctl*' -not -path '{RELEASE}/*'"
             );
             let said = run::output_of(&mut self.sh(&line))?;
-            if !said.contains("is not what SHA256SUMS says") {
+            if !said.contains("does not match SHA256SUMS") {
                 bail!("install.sh says of a program with {what}: {said}");
             }
             if said.lines().any(|line| line == "installed" || line.starts_with('/')) {

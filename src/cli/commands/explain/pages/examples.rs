@@ -238,7 +238,7 @@ fn of_installs() -> Vec<CliError> {
     let removed = || Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
     let leftover = ObjectReason {
         object: example_object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
-        reason: "it has our fields, but its labels were removed".to_owned(),
+        reason: "it has fields of this installation, but its labels were removed".to_owned(),
     };
     let terminating =
         serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
@@ -277,7 +277,7 @@ fn of_installs() -> Vec<CliError> {
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
         backup_error(&BackupError::NotInSync("etcd-1 is 4711 entries behind".to_owned())),
-        backup_error(&BackupError::NoQuorum("etcd-0 knows no leader; etcd-1 does not answer within 10 s".to_owned())),
+        backup_error(&BackupError::NoQuorum("etcd-0 has no leader; etcd-1 does not answer within 10 s".to_owned())),
         backup_error(&BackupError::NoSuchMember {
             name: "etcd-3".to_owned(),
             members: "etcd-0, etcd-1, etcd-2".to_owned(),
@@ -312,7 +312,7 @@ fn of_installs() -> Vec<CliError> {
         of_restore(&RestoreError::NoSpace { claim: "etcd-data-etcd-0".to_owned(), capacity: 1 << 30, needed: 3 << 29 }),
         of_restore(&RestoreError::OlderApiServer { archive: "v1.37".to_owned(), present: "v1.36".to_owned() }),
         of_restore(&RestoreError::NotInstallable("the backup has no record of an install by fleetctl".to_owned())),
-        of_restore(&RestoreError::AlreadyInstalled("control plane demo exists in namespace fleet already".to_owned())),
+        of_restore(&RestoreError::AlreadyInstalled("control plane demo already exists in namespace fleet".to_owned())),
         of_restore(&RestoreError::AgentsBehind(vec!["east".to_owned(), "west".to_owned()])),
         of_restore(&RestoreError::OperationOpen(Box::new(open_restore()))),
         of_restore(&RestoreError::PodFailed {

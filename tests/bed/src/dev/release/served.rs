@@ -76,6 +76,6 @@ mod tests {
         assert_eq!(install(folder.path(), &program).unwrap(), "fleetctl version 7");
         fs::write(&program, "#!/bin/sh\necho fleetctl version 8\n").unwrap();
         let error = install(folder.path(), &program).unwrap_err().to_string();
-        assert!(error.contains(&format!("{name} is not what SHA256SUMS says")), "{error}");
+        assert!(error.contains(&format!("{name} does not match SHA256SUMS")), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Clusters that do not report any more: what the status of a source says beside its counts.
+//! Status of copies in lost clusters, which no longer report: the message in the status of a source beside its counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
