@@ -424,25 +424,16 @@ fn messages_are_found_in_code_macros_and_attributes() {
 /// Descriptions of the CustomResourceDefinitions and comments of the presets, which `kubectl explain` and `show presets`
 /// print.
 fn chart_texts() -> Vec<(String, String)> {
-    let kinds: [(&str, fn(&str) -> bool); 2] = [("charts", is_description), ("values", is_comment)];
     let mut texts = Vec::new();
-    for (folder, is_text) in kinds {
-        let paths = find_files(&root().join(folder), "yaml");
-        for path in paths {
+    for (folder, begin) in [("charts", "description: "), ("values", "# ")] {
+        for path in find_files(&root().join(folder), "yaml") {
             let text = fs::read_to_string(&path).unwrap();
+            let is_text = |line: &str| line.trim_start().starts_with(begin);
             let lines: Vec<&str> = text.lines().map(|line| if is_text(line) { line } else { "" }).collect();
             texts.push((path.strip_prefix(root()).unwrap().display().to_string(), lines.join("\n")));
         }
     }
     texts
-}
-
-fn is_description(line: &str) -> bool {
-    line.trim_start().starts_with("description: ")
-}
-
-fn is_comment(line: &str) -> bool {
-    line.starts_with("# ")
 }
 
 #[test]

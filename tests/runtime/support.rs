@@ -5,9 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bed::proxy::Proxy;
 use bed::{Turn, Turns};
+use fleetctl::api::lenient::Lenient;
+use fleetctl::api::{Cluster, mass_loss};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -38,6 +43,18 @@ impl Server {
         let url = format!("https://{}:6443", bed.cluster(name).expect("it is in the file").ip());
         Self { kubeconfig, client, url }
     }
+}
+
+/// Has the clusters of earlier tests deleted, and what is known of their loss: the next scheduler would see all of them lost
+/// at once, and move nothing.
+async fn forget_clusters(hub: &Client) {
+    let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
+    // Before the first scheduler the kind does not exist.
+    for cluster in clusters.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+        clusters.delete(&cluster.name_any(), &DeleteParams::default()).await.expect("it is deleted");
+    }
+    let records: Api<ConfigMap> = Api::namespaced(hub.clone(), mass_loss::NAMESPACE);
+    let _ = records.delete(mass_loss::NAME, &DeleteParams::default()).await;
 }
 
 /// A client of a kubeconfig.
@@ -71,7 +88,9 @@ impl Stage {
         let turn = tokio::task::spawn_blocking(|| TURNS.take(&PAIRS)).await.expect("no panic");
         let name = turn.clusters[0];
         let bed = up(name).await;
-        Self { hub: Server::of(&bed, name).await, bed, turn }
+        let hub = Server::of(&bed, name).await;
+        forget_clusters(&hub.client).await;
+        Self { hub, bed, turn }
     }
 
     /// The hub with three workload clusters, of which the last is of the oldest Kubernetes.
@@ -83,6 +102,7 @@ impl Stage {
             members.push(Server::of(&up(name).await, name).await);
         }
         let hub = Server::of(&bed, turn.clusters[0]).await;
+        forget_clusters(&hub.client).await;
         (Self { hub, bed, turn }, members)
     }
 
@@ -90,6 +110,11 @@ impl Stage {
     pub(crate) async fn member(&self) -> Server {
         let name = self.turn.clusters[1];
         Server::of(&up(name).await, name).await
+    }
+
+    /// A proxy before the workload cluster, with the rights of its administrator.
+    pub(crate) fn member_proxy(&self) -> Proxy {
+        Proxy::start(&self.bed, self.turn.clusters[1]).expect("it starts")
     }
 
     fn name(&self) -> &'static str {

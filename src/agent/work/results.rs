@@ -140,11 +140,11 @@ impl Worker {
             entry.work_at(now);
         }
         let Some(key) = task.key() else { return };
-        if let Some(seen) = seen
-            && task.target.as_ref().is_ok_and(|target| is_listed(target.kind))
-        {
-            self.index.put_copy(key.clone(), seen);
-            // What was seen while it was applied.
+        if task.target.as_ref().is_ok_and(|target| is_listed(target.kind)) {
+            if let Some(seen) = seen {
+                self.index.put_copy(key.clone(), seen);
+            }
+            // What was seen while it was applied, successfully or not.
             self.on_copy(key);
         }
         if key.is_core("Namespace") && is_applied {

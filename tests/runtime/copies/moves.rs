@@ -1,5 +1,8 @@
 //! What a move of a group relies on: what a copy serves, by epoch; answers to the scheduler's questions; ends of Jobs.
 
+use std::time::Duration;
+
+use bed::proxy::{Action, Match, When};
 use fleetctl::api::ScheduleStatus;
 use fleetctl::api::labels::ANNOTATION_ASK;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -91,6 +94,39 @@ async fn a_copy_reports_what_it_serves_of_each_epoch() {
         .await;
     let status = site.status("web").await;
     assert_eq!((status.available, status.served), (Some(0), Some(0)));
+    site.delete("web").await;
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn what_changes_while_an_apply_fails_is_reported() {
+    let mut site = Site::set().await;
+    drop(site.agent.take());
+    let proxy = site.scene.stage.member_proxy();
+    site.start_by(&proxy.kubeconfig(), &[]).await;
+    site.make_place().await;
+    site.schedule("web", &site.deployment("web", 2), json!({})).await;
+    site.edit("web", json!({ "epoch": 1, "share": { "domain": "d", "replicas": 2 } })).await;
+    site.until_status("web", "tried", |status| status.epoch == Some(1)).await;
+    let pods: Api<Pod> = site.in_place();
+    wait("its pods are there", async || pods.list(&ListParams::default()).await.unwrap().items.len() == 2).await;
+    site.set_ready("app=web", true).await;
+    site.until_status("web", "two pods serve", |status| status.available == Some(2)).await;
+
+    // The refusal arrives later than the change.
+    let applies = Match::verb("patch").path("/deployments/web");
+    proxy.on(applies, When::Always, Action::Delay(Duration::from_secs(5)));
+    proxy.forget();
+    let mut invalid = site.deployment("web", 2);
+    invalid["spec"]["template"]["metadata"]["labels"] = json!({ "app": "other" });
+    site.edit("web", json!({ "epoch": 2, "hash": "wrong", "manifest": invalid.to_string() })).await;
+    wait("it is being applied", async || proxy.writes().iter().any(|seen| seen.path.ends_with("/deployments/web")))
+        .await;
+    site.set_ready("app=web", false).await;
+    site.until_status("web", "tried in vain", |status| status.epoch == Some(2)).await;
+    assert_eq!(site.condition("web", "Applied").await.1, "Invalid");
+    site.until_status("web", "none is ready", |status| status.available == Some(0)).await;
+    proxy.mend();
     site.delete("web").await;
     site.leave().await;
 }

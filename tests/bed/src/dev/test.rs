@@ -58,7 +58,9 @@ fn threads(target: &str) -> &'static str {
     match target {
         // One for each hosting cluster, and one that waits for its turn at one of them.
         INSTALL => "5",
-        ENGINE | ETCD => "4",
+        // Beside those of installs; more would starve API servers until requests time out.
+        ENGINE => "3",
+        ETCD => "4",
         // It has two pairs of servers, and its tests wait much: a scheduler moves nothing in its first minute.
         RUNTIME => "2",
         _ => "1",
@@ -279,17 +281,21 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     };
     let beside = |target: &str| tests(target).map(|(name, tests)| (name, Program::Tests(tests)));
     steps.run("start the clusters", || bed.up(&clusters_of(&ON_CLUSTERS)))?;
-    // Each has servers of its own, but for the packager.
-    let mut others = vec![
-        Beside::start(vec![beside(ETCD)?, beside(ENGINE)?])?,
-        Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?,
-    ];
+    // Two at a time keep two cores busy: the tests of the runtime wait most and take longest.
+    let mut others = vec![Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?];
     if deny_later {
         let install = Program::Plain(deny.install(bed));
         others.push(Beside::start(vec![("licence checker".to_owned(), install)])?);
     }
-    let (name, test) = tests(INSTALL)?;
-    let outcome = steps.tests(&name, test);
+    let mut outcome = Ok(());
+    for target in [INSTALL, ETCD, ENGINE] {
+        let (name, test) = tests(target)?;
+        outcome = outcome.and(steps.tests(&name, test));
+        if target == INSTALL {
+            // Their nodes would take a part of a core from the others.
+            outcome = outcome.and(steps.run("stop the clusters of installs", || bed.down(clusters(INSTALL))));
+        }
+    }
     others.into_iter().fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
     steps.run("stop the clusters", || bed.down(&[]))?;
     if deny_later {
