@@ -377,7 +377,7 @@ fn a_format_of_the_future_is_not_guessed_at() {
     let head = br#"{"format": 2, "everything": "else"}"#;
     let (part, why) = damage(&forge(&usual(head, &snapshot_file(1)), true));
     assert_eq!(part.as_deref(), Some("header.json"));
-    assert!(why.contains("format 2; this program reads up to 1"), "{why}");
+    assert!(why.contains("format 2; this program reads up to format 1"), "{why}");
 }
 
 #[test]

@@ -136,7 +136,7 @@ mod tests {
             assert!(told(empty).starts_with("`ca.crt` is empty"), "{empty:?}");
         }
         for cut in ["-----BEGIN CERTIFICATE-----\nMIIB", "apiVersion: v1\nclusters: [", "-----BEGIN X-----\nAA\0\0"] {
-            assert!(told(cut).starts_with("`ca.crt` is cut"), "{cut:?}");
+            assert!(told(cut).starts_with("`ca.crt` is truncated"), "{cut:?}");
         }
         for other in ["nonsense\n", "-----BEGIN X-----\nAA\n-----END X-----\n", "apiVersion: v1\n"] {
             assert_eq!(told(other), "`ca.crt` is not a certificate", "{other:?}");

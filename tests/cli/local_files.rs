@@ -135,7 +135,7 @@ fn keys_that_are_empty_or_cut_are_named_and_nothing_is_to_be_deleted() {
         let whole = fs::read(keys.join(name)).unwrap();
         let zeros = vec![0; whole.len()];
         for (damaged, told) in
-            [(&whole[..0], "is empty"), (&zeros[..], "is empty"), (&whole[..whole.len() / 2], "is cut")]
+            [(&whole[..0], "is empty"), (&zeros[..], "is empty"), (&whole[..whole.len() / 2], "is truncated")]
         {
             fs::write(keys.join(name), damaged).unwrap();
             let ran = sandbox.run(&TEMPLATE);
@@ -149,7 +149,7 @@ fn keys_that_are_empty_or_cut_are_named_and_nothing_is_to_be_deleted() {
     // The kubeconfig may be that of an install, and tells nothing any more.
     let file = sandbox.path().join(".fleet/demo/fleet-kubeconfig");
     let whole = fs::read(&file).unwrap();
-    for (damaged, told) in [(&whole[..0], "is empty"), (&whole[..whole.len() / 2], "is cut")] {
+    for (damaged, told) in [(&whole[..0], "is empty"), (&whole[..whole.len() / 2], "is truncated")] {
         fs::write(&file, damaged).unwrap();
         for args in [&TEMPLATE[..], &["get", "clusters", "--context", "demo"]] {
             let ran = sandbox.run(args);

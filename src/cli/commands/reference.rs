@@ -79,7 +79,7 @@ fn exit_codes() -> String {
     text.push_str(
         "\nWith `-o json`, every line of stderr is one JSON object with `sequence`, `time` and `type`. For an error, \
          `type` is `error`, and the field `error` contains an object with `reason`, `exitCode`, `message`, `causes`, \
-         `hints` and `problems`. The reasons are stable; [checks, causes and errors](explain.md) lists them.\n\n
+         `hints` and `problems`. The reasons are stable; [checks, causes and errors](explain.md) lists them.\n\n\
          `fleetctl diff` follows kubectl: 0 nothing would change, 1 something would, above 1 an error.\n",
     );
     text

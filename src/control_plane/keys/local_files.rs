@@ -211,7 +211,7 @@ mod tests {
         // One that cannot be read is not one that is not there.
         std::os::unix::fs::symlink("demo", home.control_plane(&name)).unwrap();
         let unreadable = Folder::from_home(&home, &name, Some("one"), None);
-        assert!(matches!(&unreadable, Folder::Unreadable { why, .. } if why.contains("in a circle")), "{unreadable:?}");
+        assert!(matches!(&unreadable, Folder::Unreadable { why, .. } if why.contains("form a loop")), "{unreadable:?}");
     }
 
     #[test]
