@@ -143,9 +143,12 @@ impl Worker {
         if task.target.as_ref().is_ok_and(|target| is_listed(target.kind)) {
             if let Some(seen) = seen {
                 self.index.put_copy(key.clone(), seen);
+                // What was seen while it was applied.
+                self.on_copy(key);
+            } else {
+                // The next try comes after a pause, whatever was seen.
+                self.record_seen(key, now, Timestamp::now());
             }
-            // What was seen while it was applied, successfully or not.
-            self.on_copy(key);
         }
         if key.is_core("Namespace") && is_applied {
             self.wake_namespace(&key.name, now);
@@ -156,6 +159,26 @@ impl Worker {
             if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
                 entry.work_at(now);
             }
+        }
+    }
+
+    /// Records what a copy is and serves, and has nothing done about it.
+    pub(super) fn record_seen(&mut self, key: &CopyKey, now: Instant, wall: Timestamp) {
+        let Some(seen) = self.index.get(key) else { return };
+        let Some(entry) = entry_of(&self.by_key, &mut self.entries, key) else { return };
+        if entry.task.deleting || entry.running {
+            return;
+        }
+        if entry.copy_uid() == Some(seen.uid.as_str()) {
+            // Also of a copy whose last apply failed.
+            served::record_amounts(&mut entry.status, &entry.task, seen);
+            entry.schedule_status_write(now);
+        }
+        if entry.baseline.as_ref().is_some_and(|baseline| baseline.uid == seen.uid) {
+            entry.finished = seen.finished;
+            self.counted = None;
+            status::record_seen_copy(&mut entry.status, seen, entry.trouble.as_ref(), wall);
+            entry.schedule_status_write(now);
         }
     }
 

@@ -298,25 +298,17 @@ impl Worker {
     /// Follows a copy that changed.
     pub(super) fn on_copy(&mut self, key: &CopyKey) {
         let (now, wall) = (Instant::now(), Timestamp::now());
+        self.record_seen(key, now, wall);
         let Some(seen) = self.index.get(key) else { return };
         let Some(entry) = entry_of(&self.by_key, &mut self.entries, key) else { return };
         if entry.task.deleting || entry.running {
             return;
-        }
-        if entry.copy_uid() == Some(seen.uid.as_str()) {
-            // Also of a copy whose last apply failed.
-            served::record_amounts(&mut entry.status, &entry.task, seen);
-            entry.schedule_status_write(now);
         }
         let Some(baseline) = entry.baseline.clone() else { return };
         if seen.uid != baseline.uid {
             entry.work_at(now);
             return;
         }
-        entry.finished = seen.finished;
-        self.counted = None;
-        status::record_seen_copy(&mut entry.status, seen, entry.trouble.as_ref(), wall);
-        entry.schedule_status_write(now);
         if seen.version <= baseline.version || seen.terminating {
             return;
         }
