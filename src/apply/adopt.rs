@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::engine::Engine;
 use super::error::Error;
-use super::plan::Step;
+use super::step::Step;
 use crate::api::kinds::Kind;
 use crate::inventory::owner::INSTALL_LABEL;
 use crate::k8s::managed_fields;

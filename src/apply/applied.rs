@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::plan::Step;
+use super::step::Step;
 use crate::inventory::record::{Item, Origin};
 use crate::k8s::event::Done;
 use crate::k8s::managed_fields;

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::error::Error;
-use super::plan::Step;
+use super::step::Step;
 use crate::k8s::object::{is_terminating, items_at, text_at};
 use crate::k8s::request::server::Server;
 

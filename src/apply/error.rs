@@ -1,8 +1,7 @@
 //! The errors of the engine: what failed, why, what to do next, and a stable id for programs.
 
 use super::conflict::Conflict;
-use super::delete::journal_check::{RefusedStep, join_refused};
-use super::delete::report::ObjectReason;
+use super::delete::report::{ObjectReason, RefusedStep, join_refused};
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::util::text::{visible_cell, visible_line};

@@ -11,7 +11,7 @@ use super::conflict::{self, Conflict};
 use super::delete::wait_deleted::PendingDeletion;
 use super::engine::Engine;
 use super::error::Error;
-use super::plan::{Action, Step};
+use super::step::{Action, Step};
 use crate::api::kinds::Kind;
 use crate::api::labels::KEYS_MANAGER;
 use crate::inventory::journal::{Theirs, Undo};

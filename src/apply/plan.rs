@@ -14,10 +14,11 @@ use super::autoscaler::{self, Scaler};
 use super::charts::Planned;
 use super::claim_templates;
 use super::conflict;
-use super::delete::journal_check::RefusedStep;
+use super::delete::report::RefusedStep;
 use super::delete::wait_deleted::PendingDeletion;
 use super::engine::Engine;
 use super::error::{Error, Foreign};
+use super::step::{Action, Step};
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
@@ -29,62 +30,6 @@ use crate::k8s::request::server::{Selection, Server};
 
 /// Time that a namespace that is being deleted is waited for.
 const TERMINATING: Duration = Duration::from_secs(90);
-
-/// Action on one object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// It is not there (or is going away) and will be made.
-    Create,
-    /// It is ours and gets other fields, or fields back that others changed.
-    Change,
-    /// It is there, not ours, and will be taken over.
-    Adopt,
-    /// Nothing to do.
-    Unchanged,
-    /// It is there, not ours, and stays as it is: an existing namespace.
-    Leave,
-}
-
-/// One object of a plan.
-#[derive(Debug, Clone)]
-pub struct Step {
-    /// The stage that it is applied in.
-    pub stage: u32,
-    /// Its kind, with the path.
-    pub kind: Kind,
-    /// Its name.
-    pub target: ObjectRef,
-    /// The manifest as it will be sent, with our labels.
-    pub manifest: Value,
-    /// Its deletion policy.
-    pub policy: Policy,
-    /// The action.
-    pub action: Action,
-    /// Our fields that others changed since: paths into the manifest.
-    pub drift: Vec<String>,
-    /// Metadata of the live object.
-    pub(crate) live: Option<Value>,
-    /// The digest of the manifest, for the record.
-    pub(crate) digest: String,
-    /// Owner of the replicas, where somebody has scaled them; none where we set none, or the user wants them back.
-    pub(crate) scaler: Option<Scaler>,
-    /// Labels and annotations that the manifest asked for in claim templates which cannot be changed, a noun phrase each.
-    pub(crate) unset: Vec<String>,
-}
-
-impl Step {
-    /// Returns notes on what the object will not have of the manifest: replicas that are left to somebody, with the field to
-    /// take to hold them, and metadata of claim templates that cannot be changed.
-    pub(crate) fn describe_omissions(&self) -> impl Iterator<Item = String> {
-        let keeper = self.scaler.as_ref().and_then(Scaler::describe_replica_owner);
-        let left = keeper.map(|keeper| {
-            let flag = conflict::format_take_fields_flag(&self.target, managed_fields::REPLICAS);
-            format!("replicas are left to {keeper}; to set them, take the field `{flag}`")
-        });
-        let unset = self.unset.iter().map(|what| format!("{what} is not set: claim templates cannot be changed"));
-        left.into_iter().chain(unset)
-    }
-}
 
 /// The outcome of planning.
 #[derive(Debug, Clone)]
@@ -152,13 +97,6 @@ impl Plan {
     /// The stages, ascending.
     pub fn stages(&self) -> Vec<u32> {
         self.steps.iter().map(|step| step.stage).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-}
-
-impl Action {
-    /// Returns whether it sends a write.
-    pub const fn is_write(self) -> bool {
-        matches!(self, Self::Create | Self::Change | Self::Adopt)
     }
 }
 

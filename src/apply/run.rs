@@ -7,12 +7,13 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, Value};
 
 use super::applied::Applied;
-use super::delete::journal_check::RefusedStep;
 use super::delete::owner_refs::claim_of;
+use super::delete::report::RefusedStep;
 use super::engine::Engine;
 use super::error::Error;
 use super::object::Failure;
-use super::plan::{Action, Plan, Step};
+use super::plan::Plan;
+use super::step::{Action, Step};
 use crate::inventory;
 use crate::inventory::history::Outcome;
 use crate::inventory::journal::{Journal, JournalStep, Undo};

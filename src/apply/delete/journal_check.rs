@@ -5,13 +5,11 @@
 //! values are taken from it for a closed list of kinds only. What grants rights or runs programs is rendered again from the
 //! recorded release, unless this very process wrote the step, or the journal file on this machine confirms it.
 
-use std::fmt;
-
 use serde_json::Value;
 
-use crate::api::first_of::first_of;
+use super::report::RefusedStep;
 use crate::api::kinds::{Kind, split_api_version};
-use crate::api::util::text::{visible_cell, visible_line};
+use crate::api::util::text::visible_line;
 use crate::apply::adopt;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
@@ -33,29 +31,6 @@ const FROM_JOURNAL: [(&str, &str); 5] = [
 
 /// The most steps that an undo looks at. A run writes one an object, and the largest chart has some thirty.
 const MOST_STEPS: usize = 1000;
-
-/// Number of refused steps that an error names.
-const NAMED: usize = 5;
-
-/// A step that is not undone, with the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedStep {
-    /// The object that it names, which may be any text.
-    pub object: ObjectRef,
-    /// The reason, as a clause.
-    pub why: String,
-}
-
-impl fmt::Display for RefusedStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", visible_cell(&self.object.to_string()), self.why)
-    }
-}
-
-/// The first refused steps and the number of the others, for an error.
-pub(crate) fn join_refused(steps: &[RefusedStep]) -> String {
-    first_of(steps, NAMED, "; ")
-}
 
 /// Source of the former state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -368,15 +343,5 @@ mod tests {
         fs_err::create_dir(&path).unwrap();
         let error = engine.confirm_local_steps(&mut known.clone()).unwrap_err();
         assert!(matches!(error, Error::Inventory(crate::inventory::Error::File { .. })), "{error:?}");
-    }
-
-    #[test]
-    fn a_refused_step_is_shown_on_one_line_whatever_its_name() {
-        let mut object = map();
-        object.name = format!("a\u{1b}[2J\n\u{202e}{}", "x".repeat(300));
-        let shown = RefusedStep { object, why: "no".to_owned() }.to_string();
-        assert!(shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\n\u{202e}xxx") && shown.ends_with("…: no"), "{shown}");
-        let many: Vec<RefusedStep> = (0..9).map(|_| RefusedStep { object: map(), why: "no".to_owned() }).collect();
-        assert!(join_refused(&many).ends_with("; and 4 more"));
     }
 }
