@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
-use super::apply::{Context, copy_json};
+use super::context::{Context, copy_json};
 use super::index::owned_fields;
 use super::problem::Problem;
 use super::task::Target;

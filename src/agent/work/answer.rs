@@ -16,9 +16,8 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::apply::{Context, object_json};
 use super::ask::Missing;
-use super::delete::is_listed;
+use super::context::{Context, is_listed, object_json};
 use super::index::Seen;
 use super::task::CopyKey;
 use super::worker::{Done, Worker, entry_of};

@@ -4,23 +4,22 @@
 //! entry in the managed fields from which later applies can remove fields.
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::adoption;
+use super::context::{Context, copy_json};
 use super::delete::{self, Removal};
 use super::fields;
 use super::index::owned_fields;
 use super::problem::Problem;
 use super::pull_secrets;
 use super::task::{CopyKey, Target, Task};
-use crate::api::Schedule;
 use crate::api::crd::schedule::applied;
 use crate::api::labels::{
     AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND, LABEL_PLACED_BY,
 };
-use crate::api::placeable::{Kinds, Placeable};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::managed_fields::{apply_merge_patch, extract_fields};
 use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid};
@@ -31,47 +30,6 @@ const NO_VERSION: &str = "1";
 const LEFT_MANAGER: &str = "fleet-agent-left";
 /// Largest number of fields that are left out because the API server does not know them.
 const MOST_DROPPED: usize = 16;
-
-/// Clients and names that all operations share.
-#[derive(Clone)]
-pub struct Context {
-    /// Client of the control plane.
-    pub control_plane: Client,
-    /// Client of the workload cluster.
-    pub local: Client,
-    /// Registered name of the cluster.
-    pub cluster: String,
-    /// Namespace of the cluster in the control plane.
-    pub namespace: String,
-    /// UID of the control plane's namespace `kube-system`.
-    pub control_plane_uid: String,
-    /// Value of the label of all copies: its first 8 characters.
-    pub placed_by: String,
-    /// The kinds that are placed here.
-    pub kinds: Kinds,
-}
-
-impl Context {
-    /// Returns the API of a copy's kind and namespace.
-    pub fn copies_api(&self, target: &Target) -> Api<DynamicObject> {
-        target.kind.api_in_version(&self.local, target.key.namespace.as_deref(), &target.api_version)
-    }
-
-    /// Returns the API of a kind in all namespaces.
-    pub fn all_namespaces_api(&self, kind: &'static Placeable) -> Api<DynamicObject> {
-        kind.objects_api(&self.local, None)
-    }
-
-    /// Returns the API of the cluster's Schedules.
-    pub fn own_schedules_api(&self) -> Api<Schedule> {
-        Api::namespaced(self.control_plane.clone(), &self.namespace)
-    }
-
-    /// Returns true for an object that carries our label.
-    pub fn is_own(&self, object: &Value) -> bool {
-        object_label(object, LABEL_PLACED_BY) == Some(self.placed_by.as_str())
-    }
-}
 
 /// A copy that must be applied.
 #[derive(Debug, Clone)]
@@ -378,20 +336,7 @@ async fn send_apply(
     let params = PatchParams { force, ..PatchParams::apply(AGENT_MANAGER) };
     let answer =
         call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
-    Ok(self::copy_json(target, &answer))
-}
-
-/// Returns an object as JSON, with its kind.
-pub fn copy_json(target: &Target, object: &DynamicObject) -> Value {
-    object_json(object, &target.api_version, target.key.kind)
-}
-
-/// Returns an object as JSON with the kind that lists leave out.
-pub fn object_json(object: &DynamicObject, api_version: &str, kind: &str) -> Value {
-    let mut value = serde_json::to_value(object).unwrap_or_default();
-    value["apiVersion"] = json!(api_version);
-    value["kind"] = json!(kind);
-    value
+    Ok(copy_json(target, &answer))
 }
 
 fn set_annotation(manifest: &mut Value, key: &str, value: &str) {

@@ -14,8 +14,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::apply::Context;
-use super::delete::is_listed;
+use super::context::{Context, is_listed};
 use super::task::CopyKey;
 use crate::api::first_of::first_of;
 use crate::api::kinds::split_api_version;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::apply::{Context, copy_json};
+use super::context::{Context, copy_json};
 use super::task::{CopyKey, Target};
 use crate::api::placeable::runs_pods;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};

@@ -7,8 +7,8 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, 
 use serde_json::{Map, Value, json};
 
 use super::adoption;
-use super::apply::{Context, copy_json};
 use super::contents::{Contents, inspect_namespace, stop_counting};
+use super::context::{Context, copy_json};
 use super::data::object_holds_data;
 use super::problem::Problem;
 use super::pull_secrets;
@@ -16,7 +16,7 @@ use super::resource::{extract_reported_status, is_finished};
 use super::task::{Target, Task};
 use crate::api::crd::schedule::{OnDelete, applied, deleted};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
-use crate::api::placeable::{self, Placeable};
+use crate::api::placeable;
 use crate::diagnose::kstatus::format_deletion_blockers;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid, text_at};
@@ -265,11 +265,6 @@ async fn remove_own_marks(context: &Context, target: &Target, found: &Value) -> 
         )),
         Err(error) => Err(Problem::of_answer(&target.key, &error)),
     }
-}
-
-/// Returns true for kinds that the agent may list and watch.
-pub fn is_listed(kind: &Placeable) -> bool {
-    !(kind.group.is_empty() && kind.kind == "Secret")
 }
 
 #[cfg(test)]

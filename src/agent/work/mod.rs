@@ -8,6 +8,7 @@ pub mod answer;
 pub mod apply;
 pub mod ask;
 pub mod contents;
+pub mod context;
 mod data;
 pub mod delete;
 pub mod drift;
@@ -46,7 +47,7 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::connect::daemon_client::call_with_timeout;
 use crate::k8s::extra_kinds;
-use apply::Context;
+use context::Context;
 use namespaces::{NamespaceRules, Namespaces};
 use worker::Worker;
 

@@ -9,9 +9,9 @@ use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
-use super::apply::Context;
+use super::context::{Context, is_listed};
 use super::data::copy_holds_data;
-use super::delete::{Removed, Surroundings, is_listed, remove_copy};
+use super::delete::{Removed, Surroundings, remove_copy};
 use super::task::{CopyKey, Target, Task};
 use crate::api::crd::schedule::ApplyPolicy;
 use crate::api::deletion_hold::DeletionHold;

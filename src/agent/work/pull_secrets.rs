@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::apply::{Context, copy_json};
+use super::context::{Context, copy_json};
 use super::task::{CopyKey, Target};
 use crate::api::labels::ANNOTATION_ADDED_PULL_SECRETS;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::apply::Applied;
-use super::delete::is_listed;
+use super::context::is_listed;
 use super::entry::Entry;
 use super::explain;
 use super::index::Seen;

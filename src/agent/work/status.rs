@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
-use super::apply::Context;
+use super::context::Context;
 use super::fields;
 use super::index::Seen;
 use super::namespaces;

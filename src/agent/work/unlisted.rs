@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::apply::Context;
-use super::delete::is_listed;
+use super::context::{Context, is_listed};
 use super::task::Target;
 use super::worker::{Done, Worker};
 use crate::k8s::backoff::add_jitter;

@@ -10,7 +10,7 @@ use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::mpsc::Sender;
 
-use super::apply::{Context, object_json};
+use super::context::{Context, object_json};
 use super::index::Seen;
 use super::namespaces::SeenNamespace;
 use super::task::{CopyKey, Task};

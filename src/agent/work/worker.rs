@@ -9,9 +9,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::answer::Look;
-use super::apply::{Applied, Context, Job, apply_copy};
+use super::apply::{Applied, Job, apply_copy};
 use super::ask::Answers;
-use super::delete::{Removed, Surroundings, is_listed, remove_copy, take_back};
+use super::context::{Context, is_listed};
+use super::delete::{Removed, Surroundings, remove_copy, take_back};
 use super::entry::Entry;
 use super::index::{Index, Seen};
 use super::namespaces::{NamespaceSource, Namespaces};
