@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::agent_certificate_ends::{AgentCertificate, list_agent_certificates};
 use super::health::format_error_chain;
-use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets, from_secrets};
+use super::keys::find_keys::{KeysInSecrets, from_secrets};
 use super::values::PkiSource;
 use crate::api::labels::CERTIFICATES_CONFIG_MAP;
 use crate::api::names::{ControlPlaneName, NamespaceName};
@@ -23,7 +23,7 @@ use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::served::served_certificate;
 use crate::k8s::error_sentences;
-use crate::pki::secrets::{SecretEntry, certificate_entries};
+use crate::pki::secrets::{ADMIN_KUBECONFIG, SecretEntry, certificate_entries};
 use crate::pki::{CertificateFacts, Files, Kubeconfig, Leaf, find_merged_certificate};
 
 /// Name of the certificates of agents in the list.

@@ -105,6 +105,13 @@ pub fn control_plane_charts(
     })
 }
 
+impl Plan {
+    /// The charts as an engine sees them.
+    pub(super) fn build_charts(&self, client: &Client) -> Arc<dyn Charts> {
+        control_plane_charts(&self.name, &self.package.namespace, client, self.package.patches())
+    }
+}
+
 impl Charts for ControlPlaneCharts {
     fn renderable_objects(&self) -> &Renderable {
         self.renderable.get_or_init(|| renderable_control_plane(&self.name, &self.namespace))

@@ -12,7 +12,7 @@ use super::endpoint::exposure;
 use super::endpoint::exposure::{Endpoint, unknown_endpoint};
 use super::error::InstallError;
 use super::etcd;
-use super::keys::find_keys;
+use super::keys::{complete_keys, find_keys};
 use super::plan::Plan;
 use super::precheck::{Precheck, precheck_install};
 use super::values::PkiSource;
@@ -112,7 +112,7 @@ fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<Re
         notes.push("keys and certificates are created at install; placeholders are shown".into());
         return Ok(pki::placeholder_files());
     }
-    let completed = find_keys::complete_key_set(&found, plan, endpoint, Timestamp::now())?;
+    let completed = complete_keys::complete_key_set(&found, plan, endpoint, Timestamp::now())?;
     if !completed.issued.is_empty() {
         notes.push(format!("{} certificates would be reissued", completed.issued.len()).into());
     }

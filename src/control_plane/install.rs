@@ -13,8 +13,7 @@ use super::endpoint::exposure::{Decision, Endpoint, Known, NotYet, unknown_endpo
 use super::error::InstallError;
 use super::etcd;
 use super::health::{self, Health};
-use super::keys::find_keys;
-use super::keys::find_keys::ADMIN_KUBECONFIG;
+use super::keys::{complete_keys, find_keys};
 use super::kubeconfig;
 use super::plan::{FIRST_STAGES, Plan};
 use super::precheck::{Precheck, precheck_install};
@@ -31,6 +30,7 @@ use crate::install::release_spec::to_planned_objects;
 use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
+use crate::pki::secrets::ADMIN_KUBECONFIG;
 use crate::pki::{self, Files, Kubeconfig, Leaf};
 
 /// A finished install.
@@ -258,7 +258,7 @@ impl Installer<'_> {
         if self.plan.values.pki.source != PkiSource::Installer {
             return Ok(found.clone());
         }
-        let completed = find_keys::complete_key_set(found, self.plan, endpoint, Timestamp::now())?;
+        let completed = complete_keys::complete_key_set(found, self.plan, endpoint, Timestamp::now())?;
         let is_renewed = |leaf: &Leaf| *leaf == Leaf::ControllerManager;
         self.renews_kubeconfig = !completed.new_authorities
             && (completed.issued.iter().any(|(leaf, _)| is_renewed(leaf))

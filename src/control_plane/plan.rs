@@ -2,10 +2,8 @@
 //! The order in which components are installed is that of `stages:` in the chart's `chart.yaml`.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kube::Client;
 use serde_json::{Value, json};
 
 use super::endpoint::exposure;
@@ -17,7 +15,7 @@ use super::values::{ControlPlaneValues, ExposureType, PkiRenewal, PkiSource};
 use super::version::recorded_minor;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::Remedy;
-use crate::apply::{self, Charts, Engine, Planned};
+use crate::apply::{self, Engine, Planned};
 use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation};
 use crate::chart::patch::Patches;
 use crate::chart::values::proxy_ports;
@@ -91,6 +89,12 @@ impl Plan {
     #[must_use]
     pub fn with_patches(self, patches: Patches) -> Self {
         Self { package: self.package.with_patches(patches), ..self }
+    }
+
+    /// The same as an install that builds a lost control plane again.
+    #[must_use]
+    pub fn with_origin(self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self }
     }
 
     /// The same for manifests that are applied again and again. If they hold certificates, nothing renews these by itself: the
@@ -188,11 +192,6 @@ impl Plan {
         }
     }
 
-    /// The charts as an engine sees them.
-    pub(super) fn build_charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::control_plane_charts(&self.name, &self.package.namespace, client, self.package.patches())
-    }
-
     /// Compares the objects with the cluster, and plans what is applied. Secrets with keys are never pruned: if they
     /// are no longer rendered, something else manages them.
     pub(super) async fn plan_apply(
@@ -217,6 +216,12 @@ impl Plan {
         facts.extend(minor.map(|minor| (recorded_minor::FACT.to_owned(), minor.to_string())));
         facts.extend(self.origin.as_ref().map(|origin| (AWAITED_BACKUP.to_owned(), origin.archive.clone())));
         self.package.build_release(facts)
+    }
+
+    /// Facts of what was installed before: of the record in the cluster, else of the lost control plane.
+    pub(super) fn former_facts<'f>(&'f self, state: &'f State) -> Option<&'f BTreeMap<String, String>> {
+        let release = state.record.as_ref().map(|record| &record.release);
+        release.or_else(|| Some(&self.origin.as_ref()?.release)).map(|release| &release.facts)
     }
 
     /// The server that agents start from, as the chart's configuration of `fleet-scheduler` has it.

@@ -26,6 +26,9 @@ pub const ETCD_CLAIM: &str = "etcd-data-etcd-";
 /// The Secret with the operator's kubeconfig, under the key `kubeconfig`.
 pub const ADMIN_SECRET: &str = "fleet-kubeconfig";
 
+/// The file of the key set that holds the operator's kubeconfig.
+pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+
 /// The Secret with the kubeconfig of `fleet-scheduler`, under the key `kubeconfig`.
 pub const SCHEDULER_SECRET: &str = "fleet-scheduler-kubeconfig";
 
@@ -59,7 +62,7 @@ pub const SECRET_ENTRIES: [SecretEntry; 24] = [
     secret_entry("apiserver-certs", "front-proxy-client.key", "front-proxy-client.key"),
     secret_entry("controller-manager-kubeconfig", "kubeconfig", "controller-manager.kubeconfig"),
     secret_entry(SCHEDULER_SECRET, "kubeconfig", "scheduler.kubeconfig"),
-    secret_entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
+    secret_entry(ADMIN_SECRET, "kubeconfig", ADMIN_KUBECONFIG),
 ];
 
 /// The entries with a certificate.

@@ -16,13 +16,13 @@ use crate::backup::{ClusterId, KeyFile};
 use crate::chart::output::format_yaml;
 use crate::control_plane::charts::SECRET_VALUES;
 use crate::control_plane::health::{connect_control_plane_api, format_error_chain};
-use crate::control_plane::keys::find_keys::{ADMIN_KUBECONFIG, from_secrets};
+use crate::control_plane::keys::find_keys::from_secrets;
 use crate::control_plane::plan::OWNER_KIND;
 use crate::install::progress::Progress;
 use crate::install::recorded_values::PATCHES;
 use crate::inventory::Owner;
 use crate::k8s::request::pages::all_pages;
-use crate::pki::secrets::KEPT_SECRET;
+use crate::pki::secrets::{ADMIN_KUBECONFIG, KEPT_SECRET};
 use crate::pki::{Files, Kubeconfig, SecretText};
 
 /// Longest wait for the API of the control plane: a backup is also made when it does not run.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
-use super::find_keys;
+use super::complete_keys;
 use crate::api::labels::LABEL_INSTALL;
 use crate::control_plane::endpoint::exposure::endpoint_from_values;
 use crate::control_plane::error::InstallError;
@@ -50,7 +50,7 @@ fn find_key_faults(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     }
     // Values without an address are refused before this.
     let Ok(endpoint) = endpoint_from_values(&plan.values.exposure) else { return Vec::new() };
-    let completed = match find_keys::complete_at_end(files, plan, &endpoint, now) {
+    let completed = match complete_keys::complete_at_end(files, plan, &endpoint, now) {
         Ok(completed) => completed,
         Err(error) => return vec![error.to_string()],
     };

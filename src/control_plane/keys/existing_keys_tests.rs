@@ -8,6 +8,7 @@ use super::*;
 use crate::chart::versions::select::{Request, select_row};
 use crate::chart::{self, SetKind};
 use crate::control_plane::endpoint::exposure::Endpoint;
+use crate::control_plane::keys::find_keys;
 use crate::control_plane::kubeconfig::KubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::install::release_spec;
@@ -37,7 +38,7 @@ fn plan(host: &str) -> Plan {
 /// A whole set, as `template --pki` makes it.
 fn made(plan: &Plan) -> Files {
     let endpoint: Endpoint = endpoint_from_values(&plan.values.exposure).unwrap();
-    find_keys::complete_key_set(&Files::new(), plan, &endpoint, now()).unwrap().files
+    complete_keys::complete_key_set(&Files::new(), plan, &endpoint, now()).unwrap().files
 }
 
 /// The set with one file replaced, or left out.

@@ -1,7 +1,6 @@
 //! Search for the keys and certificates of a control plane: in the cluster's Secrets first, then in `~/.fleet`.
 
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -14,20 +13,14 @@ use super::local_files::Written;
 use crate::api::labels::{KEYS_MANAGER, LABEL_INSTALL, LABEL_PART_OF};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
-use crate::control_plane::endpoint::exposure::Endpoint;
 use crate::control_plane::error::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
 use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::k8s::MANAGER;
-use crate::pki::secrets::{self, ADMIN_SECRET};
-use crate::pki::{
-    self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
-};
-
-/// The file of the key set that holds the operator's kubeconfig.
-pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+use crate::pki::secrets::{self, ADMIN_KUBECONFIG, ADMIN_SECRET};
+use crate::pki::{self, AuthorityKind, Files, FolderError, Kubeconfig, PkiError};
 
 /// Reads the key set of an installed (or kept) control plane from the Secrets of its namespace.
 ///
@@ -217,42 +210,4 @@ pub async fn find_key_set(
         Some(claim) => Err(InstallError::KeysLost(claim)),
         None => Ok(Files::new()),
     }
-}
-
-/// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.
-pub fn complete_key_set(
-    found: &Files,
-    plan: &Plan,
-    endpoint: &Endpoint,
-    now: Timestamp,
-) -> Result<Completed, PkiError> {
-    pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
-}
-
-/// As [`complete_key_set`], for a key set that others renew: a leaf certificate is good up to its end.
-pub(in crate::control_plane) fn complete_at_end(
-    found: &Files,
-    plan: &Plan,
-    endpoint: &Endpoint,
-    now: Timestamp,
-) -> Result<Completed, PkiError> {
-    let lifetimes =
-        Lifetimes { renew_before: Duration::ZERO, renew_authority_before: Duration::ZERO, ..Lifetimes::default() };
-    pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &lifetimes)
-}
-
-/// As [`complete_key_set`], for the key set that `template` keeps in a local folder, which is written there.
-pub fn complete_in(folder: &Path, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, KeptError> {
-    pki::ensure_kept(folder, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
-}
-
-fn build_subject(plan: &Plan, endpoint: &Endpoint) -> Result<Subject, PkiError> {
-    let extra: Vec<San> = endpoint.sans.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    Ok(Subject {
-        control_plane: plan.name.to_string(),
-        namespace: plan.package.namespace.to_string(),
-        public: pki::Endpoint { host: endpoint.host.parse()?, port: endpoint.port },
-        internal: Subject::internal_endpoint(plan.package.namespace.as_str()),
-        extra_sans: extra,
-    })
 }

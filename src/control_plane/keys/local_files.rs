@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::find_keys::ADMIN_KUBECONFIG;
 use crate::api::names::ControlPlaneName;
 use crate::api::util::file;
 use crate::control_plane::kubeconfig::write_shared;
 use crate::install::admin_access::{LocalKubeconfigError, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
 use crate::k8s::error_sentences;
+use crate::pki::secrets::ADMIN_KUBECONFIG;
 use crate::pki::{self, AuthorityKind, CertificateFacts, Files, FolderError, Kubeconfig, PkiError};
 
 /// The kubeconfig in the folder.

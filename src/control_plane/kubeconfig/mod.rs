@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 
 use super::keys::find_keys;
-use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets};
+use super::keys::find_keys::KeysInSecrets;
 use super::keys::local_files::Written;
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
@@ -19,7 +19,7 @@ use crate::install::admin_access;
 use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::inventory::{self, Owner};
-use crate::pki::secrets::ADMIN_SECRET;
+use crate::pki::secrets::{ADMIN_KUBECONFIG, ADMIN_SECRET};
 use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
 /// Origin of a kubeconfig.

@@ -22,7 +22,6 @@ use crate::chart::{self, ValuesBuilder};
 use crate::check::access::list_forbidden_rights;
 use crate::control_plane::charts::SECRET_VALUES;
 use crate::control_plane::keys::existing_keys::files_of;
-use crate::control_plane::keys::find_keys::ADMIN_KUBECONFIG;
 use crate::control_plane::origin::Origin;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
@@ -30,7 +29,7 @@ use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::plan_recorded_release;
 use crate::install::renderable::collect_secret_values;
 use crate::inventory::{AWAITED_BACKUP, Phase, Release, State};
-use crate::pki::secrets::{ETCD_CLAIM, KEPT_SECRET};
+use crate::pki::secrets::{ADMIN_KUBECONFIG, ETCD_CLAIM, KEPT_SECRET};
 use crate::pki::{AuthorityKind, Files, Kubeconfig, fingerprint_keys};
 
 /// A control plane as its backup describes it.

@@ -17,7 +17,7 @@ use super::stage::RestoreFacts;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTANCE};
 use crate::control_plane::etcd::access::prepare_etcd_access;
 use crate::control_plane::health::format_error_chain;
-use crate::control_plane::keys::find_keys::{ADMIN_KUBECONFIG, from_cluster};
+use crate::control_plane::keys::find_keys::from_cluster;
 use crate::diagnose::pod::is_ready;
 use crate::etcd::agreement::find_store_difference;
 use crate::inventory::release::random_id;
@@ -25,6 +25,7 @@ use crate::k8s::connect::kubeconfig::connect_with;
 use crate::k8s::connect::port_forward::open_pod_port;
 use crate::pki::Kubeconfig;
 
+use crate::pki::secrets::ADMIN_KUBECONFIG;
 /// Port of the API server in its pods.
 pub(super) const API_PORT: u16 = 6443;
 

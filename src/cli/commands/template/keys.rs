@@ -15,13 +15,13 @@ use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::{local_file_error, local_keys, local_kubeconfig_remedy};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::endpoint::exposure::Endpoint;
-use crate::control_plane::keys::find_keys;
+use crate::control_plane::keys::{complete_keys, find_keys};
 use crate::control_plane::kubeconfig::TEMPLATE_MARK;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
 use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
-use crate::pki::secrets::SECRET_ENTRIES;
+use crate::pki::secrets::{ADMIN_KUBECONFIG, SECRET_ENTRIES};
 use crate::pki::{self, Files, FolderError, KeptError, Leaf, SecretText};
 
 /// Size of a kubeconfig, in bytes, beyond which it is not an install's.
@@ -109,7 +109,7 @@ impl KeysArgs {
                 return Err(is_elsewhere());
             }
         }
-        let completed = find_keys::complete_in(&folder, plan, endpoint, Timestamp::now());
+        let completed = complete_keys::complete_in(&folder, plan, endpoint, Timestamp::now());
         let completed = completed.map_err(|error| keys_folder_error(&folder, &error))?;
         let folder = folder.display();
         let note = if completed.new_authorities {
@@ -166,7 +166,7 @@ impl KeysArgs {
             );
             return Ok(Keys { files: pki::placeholder_files(), note });
         }
-        let completed = find_keys::complete_key_set(&found, plan, endpoint, Timestamp::now());
+        let completed = complete_keys::complete_key_set(&found, plan, endpoint, Timestamp::now());
         let completed = completed.map_err(|error| local_keys(&folder, &error))?;
         Ok(Keys { files: completed.files, note: format!("keys found in {}", folder.display()) })
     }
@@ -189,7 +189,7 @@ impl KeysArgs {
             return Ok(());
         }
         let folder = self.output_keys_folder(home, plan);
-        let beside = folder.join(find_keys::ADMIN_KUBECONFIG);
+        let beside = folder.join(ADMIN_KUBECONFIG);
         let file = if self.pki.is_some() { beside.clone() } else { home.kubeconfig_path(&plan.name) };
         let is_written = self.pki.is_some()
             || write_template_kubeconfig(home, plan, &keys.files).map_err(|error| local_file_error(&error))?;
@@ -218,7 +218,7 @@ fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
 /// Writes the kubeconfig into the folder of the control plane, unless one is there that this command has not written.
 /// Returns whether the one that exists is that of these keys.
 fn write_template_kubeconfig(home: &Home, plan: &Plan, files: &Files) -> Result<bool, FolderError> {
-    let text = files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
+    let text = files.get(ADMIN_KUBECONFIG).unwrap_or_default();
     let (keys, file) = (home.keys_folder(&plan.name), home.kubeconfig_path(&plan.name));
     let former = file::read_linked_text(&file, LARGEST)?.map(SecretText::new);
     if let Some(former) = &former {
