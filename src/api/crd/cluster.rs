@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::condition::Condition;
+use super::condition::{self, Condition};
 use super::crd_schema;
 use crate::api::lenient::field;
 
@@ -86,6 +86,11 @@ fn yes() -> bool {
 /// Effects that a taint may have.
 pub const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
+/// The effect of a taint.
+pub(in crate::api) fn taint_effect(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": TAINT_EFFECTS })
+}
+
 /// A taint, of a cluster or of a node.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
@@ -98,7 +103,7 @@ pub struct Taint {
     #[schemars(length(max = 63))]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    #[schemars(schema_with = "crd_schema::taint_effect")]
+    #[schemars(schema_with = "taint_effect")]
     pub effect: String,
 }
 
@@ -115,7 +120,7 @@ impl Cluster {
 pub struct ClusterStatus {
     /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew`, `InventoryTruncated` by the scheduler; `ClusterHealthy` by the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crd_schema::conditions")]
+    #[schemars(schema_with = "condition::conditions")]
     pub conditions: Vec<Condition>,
     /// Facts about the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,8 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::crd_schema;
 use crate::api::lenient::field;
@@ -88,6 +89,18 @@ pub fn set_condition(conditions: &mut Vec<Condition>, mut new: Condition) -> boo
         != (&new.status, &new.reason, &new.message, new.observed_generation);
     *old = new;
     changed
+}
+
+/// Conditions, keyed by type, so that two field managers can each own theirs.
+pub(in crate::api) fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    let item: Value = Condition::json_schema(generator).into();
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! Pieces of CRD schemas that no derive can say: opaque maps, label selectors, times, lists keyed by a field.
 
-use schemars::{JsonSchema as _, Schema, SchemaGenerator, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
-
-use super::cluster::TAINT_EFFECTS;
-use super::condition::Condition;
 
 /// A map that the API server neither looks into nor tracks by field: one owner, replaced as a whole.
 ///
@@ -59,11 +56,6 @@ pub(in crate::api) fn condition_status(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["True", "False", "Unknown"] })
 }
 
-/// The effect of a taint.
-pub(in crate::api) fn taint_effect(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": TAINT_EFFECTS })
-}
-
 /// Outcome of a copy whose Schedule is deleted.
 pub(in crate::api) fn on_delete(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Delete", "Keep"] })
@@ -92,18 +84,6 @@ pub(in crate::api) fn followers(_: &mut SchemaGenerator) -> Schema {
 /// A field that is left out or `true`.
 pub(in crate::api) fn only_true(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "boolean", "enum": [true] })
-}
-
-/// Conditions, keyed by type, so that two field managers can each own theirs.
-pub(in crate::api) fn conditions(generator: &mut SchemaGenerator) -> Schema {
-    let item: Value = Condition::json_schema(generator).into();
-    json_schema!({
-        "type": "array",
-        "maxItems": 64,
-        "items": item,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-    })
 }
 
 fn requirements_schema(operators: &[&str]) -> Value {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::condition::Condition;
+use super::condition::{self, Condition};
 use super::crd_schema;
 use super::move_record::MoveRecord;
 
@@ -68,7 +68,7 @@ pub struct PolicyRef {
 pub struct ScheduleGroupStatus {
     /// Conditions of the group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crd_schema::conditions")]
+    #[schemars(schema_with = "condition::conditions")]
     pub conditions: Vec<Condition>,
     /// The members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

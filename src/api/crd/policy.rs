@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::condition::Condition;
+use super::cluster;
+use super::condition::{self, Condition};
 use super::crd_schema;
 use crate::api::labels::LABEL_NAME;
 
@@ -118,7 +119,7 @@ pub struct ClusterToleration {
     pub value: String,
     /// Effect of the taint; if absent, every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crd_schema::taint_effect")]
+    #[schemars(schema_with = "cluster::taint_effect")]
     pub effect: Option<String>,
 }
 
@@ -291,7 +292,7 @@ fn five_minutes() -> i32 {
 pub struct SchedulePolicyStatus {
     /// Conditions `Valid` and `Scheduled`, and `Suspended` while the policy is suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crd_schema::conditions")]
+    #[schemars(schema_with = "condition::conditions")]
     pub conditions: Vec<Condition>,
     /// Number of objects that the policy decides about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

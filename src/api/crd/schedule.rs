@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{NodeLabels, NodeResources, Taint};
-use super::condition::Condition;
+use super::condition::{self, Condition};
 use super::crd_schema;
 use crate::api::lenient::field;
 
@@ -153,7 +153,7 @@ pub enum OnDelete {
 pub struct ScheduleStatus {
     /// Conditions `Applied`, `Available` and `Deleted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crd_schema::conditions")]
+    #[schemars(schema_with = "condition::conditions")]
     pub conditions: Vec<Condition>,
     /// `spec.hash` of the Schedule that was applied last.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]

@@ -12,9 +12,6 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-use crate::api::crd::cluster::{DataWithoutSchedule, MOST_DATA_NAMED, NodeLabels, Taint};
-use crate::api::crd::schedule::PodCounts;
-
 /// Most entries that are kept of a map, one more than any reader takes, so that it sees that there are more.
 const ENTRIES: usize = 257;
 /// Most elements that are kept of a list, likewise.
@@ -66,22 +63,6 @@ impl Shape for bool {
 impl Shape for i64 {
     fn from_json_number(number: Number) -> Option<Self> {
         number.as_i64()
-    }
-}
-
-impl Shape for PodCounts {
-    fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
-        let found: BTreeMap<String, Value> = BTreeMap::from_json_map(entries)?.unwrap_or_default();
-        // Kubernetes counts pods in 32 bits.
-        let count = |key| {
-            let count = found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
-            count.map(|count| count.min(i32::MAX.into()))
-        };
-        let (Some(desired), Some(bound), Some(counted)) = (count("desired"), count("bound"), count("counted")) else {
-            return Ok(None);
-        };
-        let since = found.get("unschedulableSince").and_then(Value::as_str).and_then(|text| text.parse().ok());
-        Ok(Some(Self { desired, bound, counted, unschedulable_since: since.map(Time) }))
     }
 }
 
@@ -140,49 +121,6 @@ impl Shape for Map<String, Value> {
     }
 }
 
-impl Shape for Taint {
-    fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
-        let mut found: BTreeMap<String, String> = BTreeMap::from_json_map(entries)?.unwrap_or_default();
-        let mut take = |key| found.remove(key);
-        let (key, value, effect) = (take("key"), take("value").unwrap_or_default(), take("effect"));
-        Ok(key.zip(effect).map(|(key, effect)| Self { key, value, effect }))
-    }
-}
-
-impl Shape for NodeLabels {
-    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
-        let mut found = Self::default();
-        while let Some(key) = entries.next_key::<String>()? {
-            match key.as_str() {
-                "sets" => found.sets = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
-                "of" => found.of = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
-                "droppedKeys" => found.dropped_keys = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
-                _ => {
-                    entries.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(Some(found))
-    }
-}
-
-impl Shape for DataWithoutSchedule {
-    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
-        let mut found = Self::default();
-        while let Some(key) = entries.next_key::<String>()? {
-            match key.as_str() {
-                "count" => found.count = entries.next_value::<Maybe<i32>>()?.0.unwrap_or_default(),
-                "first" => found.first = entries.next_value::<Maybe<_>>()?.0.unwrap_or_default(),
-                _ => {
-                    entries.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        found.first.truncate(MOST_DATA_NAMED);
-        Ok(Some(found))
-    }
-}
-
 /// The names in a JSON object, without their values.
 pub(crate) struct Names(pub(crate) Vec<String>);
 
@@ -199,7 +137,8 @@ impl Shape for Names {
     }
 }
 
-struct Maybe<T>(Option<T>);
+/// What was read of a value; `None` when it has the wrong shape.
+pub(super) struct Maybe<T>(pub(super) Option<T>);
 
 impl<'de, T: Shape> Deserialize<'de> for Maybe<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -4,6 +4,7 @@
 //! all others. The API server does not look into opaque maps, passes times that cannot be represented here, and lets
 //! whoever may write an object write its managed fields.
 
+mod crd_fields;
 pub(crate) mod field;
 pub mod raw;
 mod written_fields;
