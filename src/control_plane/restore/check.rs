@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Client;
 use kube::api::Api;
 
+use super::components::{API_SERVER, ETCD};
 use super::error::RestoreError;
-use super::fence::{API_SERVER, ETCD, deployments, read_scale};
+use super::fence::{deployments, read_scale};
 use super::pod_parts::LOG_BYTES;
 use super::site::StoreSite;
 use super::{ArchiveSource, RESTORE_MANAGER, RestoreTarget};

@@ -10,21 +10,12 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::components::{API_SERVER, CONTROLLERS, ETCD, LABEL_COMPONENT};
 use super::error::RestoreError;
-use super::pod_parts::LABEL_COMPONENT;
-use super::stage::{RestoreFacts, SERVICE};
+use super::facts::{RestoreFacts, SERVICE};
 use super::{RESTORE_MANAGER, RestoreTarget};
 use crate::api::labels::LABEL_INSTANCE;
 use crate::k8s::managed_fields::REPLICAS;
-
-/// Name of etcd's StatefulSet.
-pub(super) const ETCD: &str = "etcd";
-/// Name of the API server's Deployment, and of its Service.
-pub(super) const API_SERVER: &str = "apiserver";
-/// The Deployments that change what is stored, without the API server.
-const CONTROLLERS: [&str; 2] = ["fleet-scheduler", "kube-controller-manager"];
-/// All components.
-pub(super) const COMPONENTS: [&str; 4] = [ETCD, API_SERVER, CONTROLLERS[0], CONTROLLERS[1]];
 
 /// Label in the selector of the Service while it is fenced: no pod has it.
 const FENCED: &str = "fleet-scheduler.io/fenced";

@@ -19,7 +19,9 @@
 
 mod archive_parts;
 mod check;
+mod components;
 mod error;
+mod facts;
 mod fence;
 mod hold;
 mod pod_parts;
@@ -42,12 +44,13 @@ use kube::Client;
 
 pub use self::check::{RestoreEffects, precheck_restore, restore_rights};
 pub use self::error::RestoreError;
+pub use self::facts::RestoreFacts;
 pub use self::hold::{read_deletion_hold, release_hold};
 use self::pods::{StoreWork, run_store_pods};
 pub use self::rebuild::{LostPlane, RebuildStage};
 pub use self::rehearse::rehearsal_rights;
 use self::site::StoreSite;
-pub use self::stage::{RestoreFacts, RestoreStage};
+pub use self::stage::RestoreStage;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::util::text::visible_cell;
 use crate::apply::Engine;

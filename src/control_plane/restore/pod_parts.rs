@@ -3,12 +3,11 @@
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Value, json};
 
+use super::components::LABEL_COMPONENT;
 use super::site::StoreSite;
 use crate::api::labels::{LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::transfer::RECEIVE_PORT;
 
-/// Label with the name of a component on its pods.
-pub(super) const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
 /// Container that takes the snapshot.
 pub(super) const RECEIVE: &str = "receive";
 /// Bytes that a new store needs beside the snapshot: its log, of which etcd allocates 64 MB at once.

@@ -5,9 +5,10 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
+use super::components::LABEL_COMPONENT;
 use super::error::RestoreError;
 use super::pod_parts::{
-    LABEL_COMPONENT, LOG_BYTES, RECEIVE, SPARE_BYTES, build_pod, etcd_container, program_container, receive_arguments,
+    LOG_BYTES, RECEIVE, SPARE_BYTES, build_pod, etcd_container, program_container, receive_arguments,
 };
 use super::send::send_snapshot;
 use super::site::StoreSite;

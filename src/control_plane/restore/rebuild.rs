@@ -10,8 +10,8 @@ use kube::{Client, ResourceExt};
 
 use super::archive_parts::read_small_parts;
 use super::check::compare_fingerprints;
+use super::components::{API_SERVER, ETCD};
 use super::error::RestoreError;
-use super::fence::{API_SERVER, ETCD};
 use super::{ArchiveSource, RESTORE_MANAGER, RestoreTarget, is_restore_of, restore_rights};
 use crate::api::labels::{KEYS_MANAGER, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};

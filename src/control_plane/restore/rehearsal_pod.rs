@@ -6,8 +6,8 @@ use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
 
+use super::components::API_SERVER;
 use super::error::RestoreError;
-use super::fence::API_SERVER;
 use super::pod_parts::{
     LOG_BYTES, RECEIVE, SPARE_BYTES, build_container, build_pod, etcd_container, program_container, receive_arguments,
 };

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use kube::Client;
 use kube::api::Api;
 
+use super::components::ETCD;
 use super::error::RestoreError;
-use super::fence::ETCD;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 
 /// The Deployment with the image of this project's own program, and its container.

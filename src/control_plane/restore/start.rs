@@ -10,10 +10,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::RestoreTarget;
+use super::components::{API_SERVER, ETCD};
 use super::error::RestoreError;
-use super::fence::{API_SERVER, ETCD, deployments, sets};
+use super::facts::RestoreFacts;
+use super::fence::{deployments, sets};
 use super::hold::hold_deletions;
-use super::stage::RestoreFacts;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTANCE};
 use crate::control_plane::etcd::access::prepare_etcd_access;
 use crate::control_plane::health::format_error_chain;
@@ -24,8 +25,8 @@ use crate::inventory::release::random_id;
 use crate::k8s::connect::kubeconfig::connect_with;
 use crate::k8s::connect::port_forward::open_pod_port;
 use crate::pki::Kubeconfig;
-
 use crate::pki::secrets::ADMIN_KUBECONFIG;
+
 /// Port of the API server in its pods.
 pub(super) const API_PORT: u16 = 6443;
 
