@@ -6,10 +6,33 @@ use crate::chart::yaml::json::Json;
 use crate::chart::yaml::node::{Data, Entry, Mapping, Node, Origin, merge_nodes, show_path};
 use crate::chart::yaml::scalar::shorten_text;
 
-use super::SetKind;
-
 /// The longest list that an index may make.
 const MAX_INDEX: usize = 1000;
+
+/// Flag that an argument belongs to, one of four.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetKind {
+    /// `--set a.b=1`: a YAML scalar, or a list as `{x,y}`.
+    Value,
+    /// `--set-string a.b=1`: always text.
+    Text,
+    /// `--set-file a.b=path`: the text of a file.
+    File,
+    /// `--set-json a.b={"c":1}`: any JSON.
+    Json,
+}
+
+impl SetKind {
+    /// The flag, for people.
+    pub fn flag_name(self) -> &'static str {
+        match self {
+            Self::Value => "--set",
+            Self::Text => "--set-string",
+            Self::File => "--set-file",
+            Self::Json => "--set-json",
+        }
+    }
+}
 
 /// A path of keys and list indexes, and the value for it.
 #[derive(Debug, Clone)]

@@ -12,35 +12,10 @@ use crate::chart::mask::hide_behind_secret_key;
 use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, merge_nodes};
 use crate::chart::yaml::read;
 
-use super::assign::{self, Assignment};
+use super::assign::{self, Assignment, SetKind};
 use super::images::{self, VersionImage};
-use super::tree::ValuesTree;
+use super::tree::{RECORDED, ValuesTree};
 use super::validate::{self, Layer};
-
-/// Flag that an argument belongs to, one of four.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetKind {
-    /// `--set a.b=1`: a YAML scalar, or a list as `{x,y}`.
-    Value,
-    /// `--set-string a.b=1`: always text.
-    Text,
-    /// `--set-file a.b=path`: the text of a file.
-    File,
-    /// `--set-json a.b={"c":1}`: any JSON.
-    Json,
-}
-
-impl SetKind {
-    /// The flag, for people.
-    pub fn flag_name(self) -> &'static str {
-        match self {
-            Self::Value => "--set",
-            Self::Text => "--set-string",
-            Self::File => "--set-file",
-            Self::Json => "--set-json",
-        }
-    }
-}
 
 /// Reads a file of values, or one for `--set-file`; `-` is standard input.
 ///
@@ -94,9 +69,6 @@ pub struct ValuesBuilder {
     by_user: bool,
     images: Vec<VersionImage>,
 }
-
-/// Name of the source of recorded values in errors and explanations.
-pub(super) const RECORDED: &str = "the recorded values";
 
 fn whole_source(source: u32) -> Origin {
     Origin { source, start: 0, end: 0 }

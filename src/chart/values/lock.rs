@@ -13,7 +13,7 @@ use crate::chart::output;
 use crate::chart::yaml::node::{Data, Sources};
 use crate::chart::yaml::read;
 
-use super::builder::RECORDED;
+use super::tree::RECORDED;
 use super::{ValuesBuilder, ValuesTree};
 
 /// The flag that takes a lock.

@@ -21,7 +21,8 @@ mod tree;
 mod validate;
 mod written;
 
-pub use builder::{SetKind, ValuesBuilder, read_file};
+pub use assign::SetKind;
+pub use builder::{ValuesBuilder, read_file};
 pub use images::is_tag;
 pub use lock::{ImageLock, still_locked};
 pub use network_peers::{check_peers, is_range};

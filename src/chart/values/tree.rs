@@ -8,8 +8,10 @@ use crate::chart::mask::MASK;
 use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
-use super::builder::RECORDED;
 use crate::api::util::digest::full_digest;
+
+/// Name of the source of recorded values in errors and explanations.
+pub(super) const RECORDED: &str = "the recorded values";
 
 /// Merged and checked values.
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, show_path};
 use crate::chart::yaml::scalar::{Unclear, shorten_text};
 
 use super::assign::Assignment;
-use super::builder::RECORDED;
 use super::schema::{Schema, Views, plain_json};
 use super::suggest::find_nearest_word;
+use super::tree::RECORDED;
 use crate::chart::fast::schema::check_schema_fit;
 
 /// Largest number of problems that are shown in one run.
