@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::args::chart_choice;
-use super::args::package::wrong_name;
 use super::output::error::CliError;
+use super::output::values_error::wrong_name;
 use crate::api::names::{ClusterName, ControlPlaneName, NamespaceName};
 use crate::chart::patch::Patches;
 use crate::chart::versions::select::Selection;

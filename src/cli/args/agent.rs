@@ -3,12 +3,13 @@
 use clap::Args;
 
 use super::package;
-use super::package::{Base, PackageArgs, refuse_too_large, warn_of_values, wrong_name, wrong_values};
+use super::package::{Base, PackageArgs, refuse_too_large, warn_of_values};
 use crate::api::version::KubeMinor;
 use crate::chart;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::CliError;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::{wrong_name, wrong_values};
 use crate::workload_cluster::plan::Plan;
 
 /// Flags that decide what an agent is made of.

@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use super::package::wrong_values;
 use super::values::ValuesArgs;
 use crate::api::version::KubeMinor;
 use crate::chart::versions::select;
@@ -10,6 +9,7 @@ use crate::chart::versions::select::{Request, SelectError, Selection};
 use crate::chart::{self, Chart, Diagnostic, Kind};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
+use crate::cli::output::values_error::wrong_values;
 use crate::control_plane::values::ControlPlaneValues;
 use crate::workload_cluster::values::AgentValues;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::package;
-use super::package::{Base, PackageArgs, refuse_too_large, set_flag_value, warn_of_values, wrong_name, wrong_values};
+use super::package::{Base, PackageArgs, refuse_too_large, set_flag_value, warn_of_values};
 use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
 use crate::chart::patch::NOT_APPLIED;
@@ -13,6 +13,7 @@ use crate::chart::{self, ValuesBuilder, read_file};
 use crate::cli::args::global::Global;
 use crate::cli::output::error::CliError;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::{wrong_name, wrong_values};
 use crate::cli::render_offline;
 use crate::control_plane::endpoint::exposure::endpoint_from_values;
 use crate::control_plane::plan::Plan;

@@ -9,10 +9,10 @@ use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::apply::Engine;
 use crate::chart::Kind;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::engine_error;
+use crate::cli::output::values_error::wrong_name;
 use crate::control_plane;
 use crate::inventory::{self, Owner, State};
 

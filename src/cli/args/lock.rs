@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::package::wrong_values;
 use crate::chart::values::ImageLock;
 use crate::chart::{ValuesBuilder, read_file};
 use crate::cli::output::error::CliError;
+use crate::cli::output::values_error::wrong_values;
 
 /// The lock that images are held to.
 #[derive(Debug, Clone, Default, Args)]

@@ -7,16 +7,16 @@ use super::images::ImageArgs;
 use super::lock::LockArgs;
 use super::patches::PatchArgs;
 use super::values::ValuesArgs;
-use crate::api::names::NameError;
 use crate::api::version::{KubeMinor, ServiceVersion};
 use crate::chart::values::still_locked;
 use crate::chart::versions::select::Selection;
-use crate::chart::{self, Chart, Diagnostics, ValuesBuilder, patch};
+use crate::chart::{self, Chart, ValuesBuilder};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::{too_large, wrong_values};
 use crate::install::recorded_values::{RecordedRelease, next_version};
-use crate::install::release_spec::{LARGEST_VALUES, Package, PackageError, load_chart};
+use crate::install::release_spec::{Package, PackageError, load_chart};
 
 /// Base that the flags are laid over.
 #[derive(Debug)]
@@ -170,16 +170,6 @@ pub(crate) fn refuse_too_large(package: &Package) -> Result<(), CliError> {
     package.too_large().map_or(Ok(()), |size| Err(too_large(size)))
 }
 
-/// The error of values of that many bytes.
-pub(crate) fn too_large(size: usize) -> CliError {
-    let kib = |bytes: usize| bytes.div_ceil(1024);
-    CliError::usage(
-        "ValuesTooLarge",
-        format!("the values have {} KiB, but a record can store only {} KiB", kib(size), kib(LARGEST_VALUES)),
-    )
-    .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
-}
-
 /// Prints warnings about valid values.
 pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
     for warning in package.value_warnings() {
@@ -191,34 +181,6 @@ pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
 pub(crate) fn auto_needs_cluster() -> CliError {
     CliError::usage("AutoNeedsCluster", "`--version auto` needs the cluster, which `--dry-run` does not contact")
         .hint("give the version: `--version v0.6`")
-}
-
-/// A name that Kubernetes would refuse.
-pub(crate) fn wrong_name(error: &NameError) -> CliError {
-    let shown = CliError::usage("InvalidName", error.to_string());
-    let text = error.to_string();
-    if [".yaml`", ".yml`", ".json`"].iter().any(|end| text.contains(end)) {
-        return shown.hint("if it is a values file: repeat the flag for each file, `--values FILE --values FILE`");
-    }
-    match error {
-        NameError::NotALabel { suggestion: Some(close), .. } => shown.hint(format!("for example `{close}`")),
-        _ => shown,
-    }
-}
-
-/// Wrong values or patches: every error with its place.
-pub(crate) fn wrong_values(problems: &Diagnostics) -> CliError {
-    let count = problems.0.len();
-    let of_patches = problems.0.iter().all(|problem| problem.code.starts_with(patch::CODES));
-    let what = if of_patches { "patches" } else { "values" };
-    let headline = match count {
-        1 => format!("the {what} have an error"),
-        n => format!("the {what} have {n} errors"),
-    };
-    let mut error =
-        if of_patches { CliError::usage("InvalidPatch", headline) } else { CliError::usage("InvalidValues", headline) };
-    error.problems = Some(Box::new(problems.clone()));
-    error
 }
 
 fn no_chart(error: &PackageError) -> CliError {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::package::wrong_values;
 use crate::chart::patch::Patches;
 use crate::chart::read_file;
 use crate::cli::output::error::CliError;
+use crate::cli::output::values_error::wrong_values;
 
 /// Patches of rendered objects.
 #[derive(Debug, Clone, Default, Args)]

@@ -13,11 +13,11 @@ use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::{Question, Ui};
+use crate::cli::output::values_error::wrong_name;
 
 /// Digits of a fingerprint that tell a key from others.
 const FEWEST_DIGITS: usize = 8;

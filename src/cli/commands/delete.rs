@@ -19,13 +19,13 @@ use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::api::util::text::{visible_line, visible_lines};
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::args::timeouts::parse_duration;
 use crate::cli::commands::simulate::live::read_live_state;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::{Question, Ui};
+use crate::cli::output::values_error::wrong_name;
 use crate::placement::decide::Outcome;
 use crate::placement::simulate::{Asked, Placement, simulate};
 

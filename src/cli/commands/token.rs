@@ -16,12 +16,12 @@ use crate::api::names::ClusterName;
 use crate::api::values::token_lifetime::{CLUSTER_TOKEN_BOUNDS, DEFAULT_CLUSTER_TOKEN};
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::args::timeouts::parse_duration;
 use crate::cli::connect::{check_server_verified, connect_to_control_plane, request_failed};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_name;
 use crate::k8s::connect::init_kubeconfig::{Init, build_init_kubeconfig};
 use crate::workload_cluster::control_plane_api::init_secret;
 

@@ -7,6 +7,7 @@ use super::error::CliError;
 use super::exit_code::Exit;
 use super::remedy::way_to;
 use super::terminal::Ui;
+use super::values_error::wrong_values;
 use crate::api::names::ControlPlaneName;
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
@@ -127,7 +128,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Cluster(source) => {
             crate::cli::connect::request_failed("cannot read the hosting cluster", source)
         }
-        InstallError::Render(problems) => crate::cli::args::package::wrong_values(problems),
+        InstallError::Render(problems) => wrong_values(problems),
         InstallError::NoAddress(NotYet::NoNodeAddress { .. }) => {
             CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
                 .hint("give a host with `--set exposure.host=HOST`")
@@ -214,7 +215,7 @@ pub(crate) fn agent_failed(
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
             .hint("the scheduler of the control plane creates it once it runs: see `fleetctl status` on the hosting \
                    cluster"),
-        E::Render(problems) => crate::cli::args::package::wrong_values(problems),
+        E::Render(problems) => wrong_values(problems),
         E::NotConnected { stopped: source, said } => add_agent_report(stopped_step_error(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
             add_agent_report(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan, hub).hint(logs)

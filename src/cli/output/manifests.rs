@@ -3,8 +3,8 @@
 use super::error::CliError;
 use super::format::Format;
 use super::terminal::Ui;
+use super::values_error::wrong_values;
 use crate::chart::{Diagnostics, Object, Rendered, output};
-use crate::cli::args::package::wrong_values;
 
 /// Renders all objects and prints them: `manifests` gives them as YAML, `render` as objects.
 pub(crate) fn print_manifests(

@@ -14,3 +14,4 @@ pub(in crate::cli) mod remedy;
 pub(in crate::cli) mod style;
 pub(in crate::cli) mod table;
 pub(in crate::cli) mod terminal;
+pub(in crate::cli) mod values_error;

@@ -16,7 +16,6 @@ use crate::certificates::renew::Renewed;
 use crate::certificates::summary::HeldCertificate;
 use crate::check;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::args::timeouts::parse_duration;
 use crate::cli::connect::{
     connect_cluster, find_home, refused_by_check, refused_rights, request_failed, require_verified_server,
@@ -25,6 +24,7 @@ use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_name;
 use crate::cli::signals::until_stopped;
 use crate::control_plane::certificate_status::{HostingCertificates, read_hosting_certificates};
 use crate::control_plane::rbac::renewal_rights;

@@ -11,12 +11,12 @@ use crate::api::values::lifetime;
 use crate::certificates::summary::{EXPIRY_HELP, EXPIRY_METRIC};
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{connect_cluster, find_home};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_name;
 use crate::control_plane::certificate_status::{AGENT, CertificateRow, CertificateState, observe_certificates};
 use crate::control_plane::kubeconfig::write_shared::list_kubeconfig_files;
 

@@ -5,12 +5,12 @@ use clap::Args;
 
 use crate::api::names::ControlPlaneName;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{connect_cluster, find_home};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::install_error::{add_file_remedy, engine_error};
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_name;
 use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
 use crate::pki::PkiError;
 

@@ -17,12 +17,12 @@ use crate::cli::args::global::Global;
 use crate::cli::args::images::ImageArgs;
 use crate::cli::args::lock::LockArgs;
 use crate::cli::args::own_image::OwnImageArgs;
-use crate::cli::args::package::wrong_values;
 use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_values;
 use crate::cli::render_offline::{NoPreview, render_preview};
 
 /// List all images, for a mirror

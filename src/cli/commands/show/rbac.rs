@@ -8,10 +8,10 @@ use crate::chart::output;
 use crate::cli::args::agent::AgentPlanArgs;
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_values;
 use crate::install::release_spec::Package;
 use crate::{control_plane, workload_cluster};
 

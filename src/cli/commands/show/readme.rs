@@ -8,10 +8,10 @@ use crate::chart::versions::select::Selection;
 use crate::chart::{self, Kind};
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
-use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_values;
 use crate::cli::render_offline::build_typed_values;
 
 /// Print the documentation of a chart as Markdown

@@ -6,11 +6,11 @@ use crate::chart::inspect::merged::format_merged_values;
 use crate::chart::inspect::show::Commented;
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
-use crate::cli::args::package::wrong_values;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_values;
 use crate::cli::render_offline::build_typed_values;
 
 /// Print the default values as commented YAML for `--values`; with values given, print the merged result and the source

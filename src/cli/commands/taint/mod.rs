@@ -15,11 +15,11 @@ use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, no_such_cluster, request_failed};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_name;
 use edit::{EditError, TaintEdit};
 
 /// Times that an edit is repeated because the Cluster has changed meanwhile.

@@ -11,12 +11,12 @@ use crate::chart::inspect::explain;
 use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::{Diagnostics, Object, Rendered};
 use crate::cli::args::object_name::{is_named, known_kind};
-use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::format::Format;
 use crate::cli::output::manifests;
 use crate::cli::output::terminal::Ui;
+use crate::cli::output::values_error::wrong_values;
 
 /// Flags that choose what is printed.
 #[derive(Debug, Clone, Args)]
