@@ -6,7 +6,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 
-use super::{Files, Kubeconfig, PkiError, San};
+use super::{PkiError, San};
 
 /// Facts that a certificate states of itself. Nothing here is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,31 +122,4 @@ pub fn is_same_authority(one: &str, other: &str) -> bool {
         with_parsed_certificate("CA", pem, read).ok()
     };
     one.trim() == other.trim() || identity(one).is_some_and(|one| identity(other) == Some(one))
-}
-
-/// The facts of every certificate in a set, those inside kubeconfigs included, sorted by file name.
-///
-/// Files that are neither are left out; what cannot be read is in the list with its error.
-pub fn facts_of(files: &Files) -> Vec<(String, Result<CertificateFacts, PkiError>)> {
-    let mut all = Vec::new();
-    for (name, text) in files.expose_all() {
-        if has_extension(name, "crt") {
-            all.push((name.to_owned(), CertificateFacts::from_pem(name, text)));
-        } else if has_extension(name, "kubeconfig") {
-            // A kubeconfig with a token holds no certificate to speak of.
-            let facts = match Kubeconfig::parse(name, text) {
-                Ok(kubeconfig) => match kubeconfig.client_certificate() {
-                    Some((certificate, _)) => CertificateFacts::from_pem(name, certificate),
-                    None => continue,
-                },
-                Err(error) => Err(error),
-            };
-            all.push((name.to_owned(), facts));
-        }
-    }
-    all
-}
-
-fn has_extension(name: &str, extension: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, found)| found == extension)
 }
