@@ -14,7 +14,6 @@ use super::queue::{Cause, Queue, ReconcileRequest};
 use super::refusals::Refusals;
 use super::source::Source;
 use super::sources::count_watches;
-use super::stuck_groups::StuckCopies;
 use super::tally::Tally;
 use super::write::{TargetMark, Write};
 use crate::api::labels::cluster_namespace;
@@ -28,6 +27,7 @@ use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
 use crate::placement::room::Promise;
+use crate::placement::stuck::Stuck;
 
 /// Time without a new member after which a group by label is decided, and the longest time that this takes.
 const QUIET: Duration = Duration::from_millis(100);
@@ -92,8 +92,8 @@ pub(super) struct Store {
     pub(super) touched: BTreeSet<String>,
     /// Clusters with a new Schedule of something that runs pods, with its group: what was decided may have promised it already.
     pub(super) added: Vec<(String, String)>,
-    /// Copies whose pods find no node, or whose kind is not served.
-    pub(super) stuck: StuckCopies,
+    /// Copies whose pods find no node, or whose kind is not served, each with whether its group was asked to leave.
+    pub(super) stuck: BTreeMap<Place, (Stuck, bool)>,
     /// Groups that must be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     /// Groups whose own demand has grown since they were decided.
@@ -144,7 +144,7 @@ impl Store {
             lost: BTreeMap::new(),
             touched: BTreeSet::new(),
             added: Vec::new(),
-            stuck: StuckCopies::new(),
+            stuck: BTreeMap::new(),
             undecided: BTreeSet::new(),
             grown: BTreeSet::new(),
             listed: BTreeSet::new(),

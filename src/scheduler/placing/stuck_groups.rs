@@ -8,9 +8,6 @@ use super::store::Store;
 use crate::placement::facts::ObjectKey;
 use crate::placement::stuck::{Stuck, count_bound_pods, is_stuck_for_long};
 
-/// The copies that do not run, each with whether its group was asked to leave.
-pub(super) type StuckCopies = BTreeMap<Place, (Stuck, bool)>;
-
 impl Store {
     /// Records what the report of a copy says of it.
     pub(super) fn record_stuck(&mut self, at: &Place) {
