@@ -175,14 +175,16 @@ impl Plan {
     /// Returns the requirements of the plan on the workload cluster; `objects` are the rendered chart.
     pub fn build_wanted_agent(&self, objects: &[Object]) -> WantedAgent {
         let table = chart::embedded_versions();
-        let line = self.package.line();
         let mut needs = needs::collect_needs(objects.iter().map(|object| &object.json));
         // The Secret of the record.
         needs.add_objects("secrets", 1);
-        let neighbours = table.rows().iter().filter(|row| check_skew(table, row.version, line).is_ok());
+        let agents_of = |control_plane| {
+            let neighbours = table.rows().iter().filter(|row| check_skew(table, control_plane, row.version).is_ok());
+            neighbours.map(|row| row.version.to_string()).collect()
+        };
         WantedAgent {
             support: self.package.support(),
-            joins: neighbours.map(|row| row.version.to_string()).collect(),
+            joins: table.rows().iter().map(|row| (row.version, agents_of(row.version))).collect(),
             name: self.name.to_string(),
             namespace: self.package.namespace.to_string(),
             writes: list_needed_writes(objects),

@@ -3,16 +3,14 @@
 use super::{AgentFacts, InitFacts, TokenFacts, WantedAgent, WorkloadFacts};
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
-use crate::api::version::ServiceLine;
+use crate::api::version::{KubeMinor, ServiceLine};
 use crate::check::quota::needs::Needs;
 use crate::check::quota::{Place as QuotaPlace, Taken};
 use crate::check::{Check, CheckResult, access, autopilot, clock};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
 pub const CHECKS: [Check<WorkloadFacts>; 17] = [
-    Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
-        facts.wanted.support.evaluate_version(&facts.git_version)
-    }),
+    Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], check_agent_kubernetes),
     Check::new_required("autopilot", "managed mode", "cluster", &[], |facts| {
         autopilot::evaluate_autopilot(&facts.autopilot_evidence)
     }),
@@ -52,6 +50,44 @@ pub const CHECKS: [Check<WorkloadFacts>; 17] = [
     ),
     Check::new_required("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
 ];
+
+/// Returns the service line of the control plane, where the init Secret contains it.
+fn control_plane_line(facts: &WorkloadFacts) -> Option<ServiceLine> {
+    let InitFacts::Usable { version, .. } = &facts.init else { return None };
+    version.as_deref()?.parse().ok()
+}
+
+/// Judges the Kubernetes version; a line that is suggested instead can join the control plane.
+fn check_agent_kubernetes(facts: &WorkloadFacts) -> CheckResult {
+    let WantedAgent { support, joins, .. } = &facts.wanted;
+    let result = support.evaluate_version(&facts.git_version);
+    let minor = facts.git_version.parse::<KubeMinor>().ok();
+    let others = minor.and_then(|minor| support.alternatives.get(&minor)).map(Vec::as_slice).unwrap_or_default();
+    let (CheckResult::Failed(problem), Some(line), [newest, ..]) = (&result, control_plane_line(facts), others) else {
+        return result;
+    };
+    let fits =
+        |control_plane: ServiceLine, agent: &&String| joins.get(&control_plane).is_some_and(|all| all.contains(agent));
+    match others.iter().find(|agent| fits(line, agent)) {
+        Some(agent) if agent == newest => result,
+        Some(agent) => CheckResult::new_failure(
+            problem.what.clone(),
+            Remedy::new("install with ")
+                .flag(Flag::Version(agent.clone()))
+                .text(format!(", the newest version that also fits the control plane of {line}")),
+        ),
+        None => {
+            let next = joins.keys().find(|next| **next > line && others.iter().any(|agent| fits(**next, &agent)));
+            let remedy = match next {
+                Some(next) => format!("upgrade the control plane to {next} first, one line at a time"),
+                None => "use another cluster".to_owned(),
+            };
+            let what =
+                format!("{}; no agent for {} can join a control plane of {line}", problem.what, facts.git_version);
+            CheckResult::new_failure(what, remedy)
+        }
+    }
+}
 
 fn check_agent_access(facts: &WorkloadFacts) -> CheckResult {
     let WantedAgent { name, namespace, support, .. } = &facts.wanted;
@@ -235,22 +271,23 @@ fn init_token(facts: &WorkloadFacts) -> CheckResult {
 }
 
 fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
-    let InitFacts::Usable { version, .. } = &facts.init else { return CheckResult::Passed(String::new()) };
-    let line = version.as_deref().and_then(|version| version.parse::<ServiceLine>().ok());
-    let Some(line) = line.map(|line| line.to_string()) else {
+    if !matches!(facts.init, InitFacts::Usable { .. }) {
+        return CheckResult::Passed(String::new());
+    }
+    let Some(line) = control_plane_line(facts) else {
         return CheckResult::Passed("the init Secret does not contain the version of the control plane".to_owned());
     };
-    let wanted = &facts.wanted;
-    if wanted.joins.contains(&line) {
-        return CheckResult::Passed(format!("agent {}, control plane {line}", wanted.support.line));
+    let WantedAgent { support, joins, .. } = &facts.wanted;
+    if joins.get(&line).is_some_and(|agents| agents.contains(&support.line)) {
+        return CheckResult::Passed(format!("agent {}, control plane {line}", support.line));
     }
     CheckResult::new_failure(
         format!(
             "an agent of {} cannot join a control plane of {line}: at most one line older or newer is supported",
-            wanted.support.line
+            support.line
         ),
         Remedy::new("install an agent that fits both (")
-            .flag(Flag::Version(line))
+            .flag(Flag::Version(line.to_string()))
             .text(" if it supports this cluster's Kubernetes), or change the version of the control plane first"),
     )
 }
@@ -340,7 +377,6 @@ pub(super) mod tests {
 
     use super::*;
     use crate::api::remedy::Part;
-    use crate::api::version::KubeMinor;
     use crate::check::pod_references::Reference;
     use crate::check::quota::Allowance;
     use crate::check::quota::needs::PodNeeds;
@@ -360,6 +396,18 @@ pub(super) mod tests {
         .unwrap()
     }
 
+    /// Lines of agents that may join a control plane of each line, for four lines.
+    fn joins() -> BTreeMap<ServiceLine, Vec<String>> {
+        let row =
+            |line: &str, agents: &[&str]| (line.parse().unwrap(), agents.iter().map(|one| (*one).to_owned()).collect());
+        BTreeMap::from([
+            row("v0.6", &["v0.7", "v0.6"]),
+            row("v0.7", &["v1.1", "v0.7", "v0.6"]),
+            row("v1.1", &["v1.2", "v1.1", "v0.7"]),
+            row("v1.2", &["v1.2", "v1.1"]),
+        ])
+    }
+
     fn fit() -> WorkloadFacts {
         WorkloadFacts {
             wanted: WantedAgent {
@@ -368,7 +416,7 @@ pub(super) mod tests {
                     supported: vec![KubeMinor::new(1, 25)],
                     ..Support::default()
                 },
-                joins: vec!["v0.6".to_owned(), "v0.7".to_owned()],
+                joins: joins(),
                 name: "m".to_owned(),
                 namespace: "fleet".to_owned(),
                 needs: Needs {
@@ -563,6 +611,38 @@ pub(super) mod tests {
         facts.registered_with = init().control_plane_digest();
         assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
         assert_eq!(run_checks(&CHECKS, &facts, &[]).warnings().count(), 1);
+    }
+
+    #[test]
+    fn a_line_that_is_suggested_for_a_kubernetes_can_join_the_control_plane() {
+        let told = |control_plane: Option<&str>, git_version: &str| {
+            let mut facts = fit();
+            facts.git_version = git_version.to_owned();
+            let alternatives = [(31, &["v1.2", "v1.1"][..]), (36, &["v1.2"]), (27, &["v0.7"])];
+            facts.wanted.support.alternatives = alternatives
+                .iter()
+                .map(|(minor, lines)| (KubeMinor::new(1, *minor), lines.iter().map(|one| (*one).to_owned()).collect()))
+                .collect();
+            let version = control_plane.map(str::to_owned);
+            facts.init = InitFacts::Usable { init: Box::new(init()), version, token: TokenFacts::Accepted };
+            let (id, what, remedy) = failure(&facts);
+            assert_eq!(id, "kubernetes-version");
+            let flag = |flag: &&Flag| if let Flag::Version(version) = flag { Some(version.clone()) } else { None };
+            let versions: Vec<String> = remedy.lone_flags().iter().filter_map(flag).collect();
+            (what, remedy.joined_text(), versions)
+        };
+        let (what, remedy, versions) = told(Some("v0.6.1"), "v1.36.3");
+        assert!(what.ends_with("; no agent for v1.36.3 can join a control plane of v0.6"), "{what}");
+        assert_eq!(remedy, "upgrade the control plane to v1.1 first, one line at a time");
+        assert!(versions.is_empty());
+        let (_, remedy, versions) = told(Some("v0.7.1"), "v1.31.4");
+        assert_eq!(versions, ["v1.1"], "`auto` would take v1.2, which cannot join");
+        assert!(remedy.ends_with("the newest version that also fits the control plane of v0.7"), "{remedy}");
+        for (control_plane, git_version, line) in
+            [(Some("v0.6.1"), "v1.27.8", "v0.7"), (Some("v1.1.0"), "v1.31.4", "v1.2"), (None, "v1.36.3", "v1.2")]
+        {
+            assert_eq!(told(control_plane, git_version).2, [line, "auto"], "{control_plane:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod judge;
 use std::collections::BTreeMap;
 
 use crate::api::remedy::Access;
+use crate::api::version::ServiceLine;
 use crate::check::pod_references::{PodReferences, ReferenceFacts};
 use crate::check::quota::Allowance;
 use crate::check::quota::needs::Needs;
@@ -26,8 +27,8 @@ pub(super) use judge::tests::examples;
 pub struct WantedAgent {
     /// The Kubernetes versions that the agent's line supports.
     pub support: Support,
-    /// Lines of control planes that an agent of this line may join.
-    pub joins: Vec<String>,
+    /// Lines of agents that may join a control plane of each line.
+    pub joins: BTreeMap<ServiceLine, Vec<String>>,
     /// Name under which the cluster registers.
     pub name: String,
     /// Namespace of the agent.

@@ -76,8 +76,15 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let is_direct = is_direct(store, key);
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
     let is_frozen = direct.is_some_and(|direct| desired.iter().any(|one| direct.frozen.contains(one.cluster)));
-    let at: BTreeSet<&str> =
-        if held.is_some() || is_frozen { desired.iter().map(|one| one.cluster).collect() } else { pinned };
+    // Where the data was is known by the mark alone.
+    let lost = store.lost_homes_of_annotated(key, &pinned);
+    let at: BTreeSet<&str> = if !lost.is_empty() {
+        lost
+    } else if held.is_some() || is_frozen {
+        desired.iter().map(|one| one.cluster).collect()
+    } else {
+        pinned
+    };
     let held = held.map(|text| ("HasVolumes", text));
     let blocked = direct.map(faults::format_blocked_clusters).unwrap_or_default();
     let denied = faults::direct_placement_denial(store, key);
@@ -122,7 +129,12 @@ fn desired_schedules<'a>(
         }
         return desired;
     }
+    let lost = store.lost_homes_of_annotated(key, pinned);
+    let is_elsewhere = |cluster: &str| !lost.is_empty() && !lost.contains(cluster);
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
+        if is_elsewhere(&target.cluster) {
+            continue;
+        }
         let share = target.share.map(|share| live::build_schedule_share(&target.cluster, Some(share)));
         let cluster = target.cluster.as_str();
         if store.is_over_elsewhere(key, cluster) {

@@ -296,6 +296,42 @@ fn a_claim_that_an_annotation_moves_stays_too() {
 }
 
 #[test]
+fn a_claim_whose_cluster_is_lost_does_not_begin_empty_where_its_annotation_is_moved_to() {
+    let mut hub = Hub::new();
+    let on = |hub: &mut Hub, more: Value| {
+        let marked = json!({"metadata": {"name": "data", "annotations": more,
+            "labels": {"fleet-scheduler.io/target-cluster": "east"}}, "spec": {}});
+        hub.put("", "PersistentVolumeClaim", marked)
+    };
+    let claim = hub.claim(&json!({"fleet-scheduler.io/cluster": "east"}));
+    let direct = |cluster: &str| DirectDecision {
+        object: claim.clone(),
+        targets: vec![DirectTarget { cluster: cluster.to_owned(), share: None }],
+        blocked: BTreeMap::new(),
+        frozen: BTreeSet::new(),
+        withheld: None,
+    };
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
+    assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"], "nothing marks it yet");
+    hub.execute(&plan);
+    hub.report("east", &json!({}));
+    hub.lose("east");
+
+    on(&mut hub, json!({"fleet-scheduler.io/cluster": "west"}));
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    assert_eq!(writes(&plan), (none(), none()), "an empty claim in west is not its data");
+    assert!(marks(&plan).iter().all(|mark| **mark == TargetMark::from_targets(["east"])), "the mark stays");
+    assert!(plan.faults[&claim]["HasVolumes"].contains("its data was on east"), "{:?}", plan.faults);
+    // Back where it was, or with the consent of its owner, it begins.
+    on(&mut hub, json!({"fleet-scheduler.io/cluster": "east"}));
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
+    assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
+    on(&mut hub, json!({"fleet-scheduler.io/cluster": "west", CONSENT: "true"}));
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    assert_eq!(writes(&plan).0, ["PersistentVolumeClaim west"]);
+}
+
+#[test]
 fn a_fence_takes_nothing_from_an_annotated_object() {
     let mut hub = Hub::new();
     let page = hub.put(

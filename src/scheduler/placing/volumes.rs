@@ -35,6 +35,17 @@ impl Store {
         source.map(|source| source.target.parse_clusters()).unwrap_or_default()
     }
 
+    /// Returns the clusters where the data of an object placed by annotation was last, if its copies are not known any more
+    /// and its annotation names other clusters now: an empty volume there is not its data.
+    pub(super) fn lost_homes_of_annotated(&self, key: &ObjectKey, targets: &BTreeSet<&str>) -> BTreeSet<&str> {
+        let is_lost = self.assignments.get(key) == Some(&Assignment::Direct)
+            && self.copies_of(key).next().is_none()
+            && self.is_held_by_volumes(key);
+        let source = self.sources.get(key).filter(|_| is_lost);
+        let homes = source.map(|source| source.target.parse_clusters()).unwrap_or_default();
+        if homes.is_subset(targets) { BTreeSet::new() } else { homes }
+    }
+
     /// Returns the Schedules of an object that its data keeps.
     pub(super) fn kept_copies(&self, key: &ObjectKey) -> Vec<(&Place, &Schedule)> {
         let Some(source) = self.sources.get(key).filter(|_| self.is_held_by_volumes(key)) else {
