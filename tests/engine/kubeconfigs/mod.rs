@@ -18,7 +18,7 @@ fn documented(section: &str) -> BTreeSet<String> {
     let found = page.split("\n## ").filter(|text| text.starts_with(section)).flat_map(str::lines).filter_map(|line| {
         let cells: Vec<&str> = line.split(" | ").collect();
         // The cases are in the last column, and of the differences in the first.
-        if section == "Where" { cells.first().copied() } else { cells.get(2).copied() }
+        if section == "Differences" { cells.first().copied() } else { cells.get(2).copied() }
     });
     let names = found.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned);
     names.collect()
@@ -30,7 +30,7 @@ fn each_case_is_in_the_table_of_fields_and_each_difference_has_its_reason() {
     let all: BTreeSet<String> = cases(&world).iter().map(|case| case.name.to_owned()).collect();
     assert_eq!(&documented("Fields") | &documented("Other parts"), all);
     let differing = cases(&world).into_iter().filter(|case| case.expected != Expected::Same);
-    assert_eq!(documented("Where"), differing.map(|case| case.name.to_owned()).collect());
+    assert_eq!(documented("Differences"), differing.map(|case| case.name.to_owned()).collect());
 }
 
 #[test]
