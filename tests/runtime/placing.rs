@@ -356,7 +356,7 @@ async fn what_has_no_room_says_so_and_is_placed_when_a_cluster_joins() {
     let [group] = &fleet.groups(&policy).await[..] else { panic!("one group") };
     let status = group.status.clone().unwrap();
     let message = find_condition(&status.conditions, "Scheduled").unwrap().message.clone();
-    assert!(message.contains("Insufficient cpu") && message.contains("asked"), "{message}");
+    assert!(message.contains("Insufficient cpu") && message.contains("requested"), "{message}");
     assert_eq!(status.clusters.iter().find(|row| row.name == small.name).unwrap().reason, "Insufficient cpu");
     assert!(fleet.copies(&small.name).await.is_empty());
     wait("the Deployment has the event", async || fleet.events().await.contains(&"NotPlaced".to_owned())).await;

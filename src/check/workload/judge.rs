@@ -618,6 +618,9 @@ pub(super) mod tests {
         let told = |control_plane: Option<&str>, git_version: &str| {
             let mut facts = fit();
             facts.git_version = git_version.to_owned();
+            if control_plane == Some("v1.1.0") {
+                facts.wanted.support.line = "v0.7".to_owned();
+            }
             let alternatives = [(31, &["v1.2", "v1.1"][..]), (36, &["v1.2"]), (27, &["v0.7"])];
             facts.wanted.support.alternatives = alternatives
                 .iter()
