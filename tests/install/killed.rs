@@ -32,7 +32,7 @@ fn killed_after(site: &Site, k: usize, args: &[&str]) {
 mod exhaustive {
     use super::*;
 
-    /// Six installs. `tests/engine/kill.rs` kills at every write in every run, on an API without nodes.
+    /// Six installs. `tests/engine/kill.rs` kills after any write in every run, on an API without nodes.
     #[test]
     fn what_is_killed_after_a_write_is_gone_on_with_undone_or_removed() {
         let site = Site::on("host");

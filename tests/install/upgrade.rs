@@ -57,6 +57,7 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
     assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
     assert_eq!(site.hub(&["get", "configmap", "keep-me", "-o", "jsonpath={.data.a}"]), "b");
     assert!(site.install(&["--version", "v0.7"]).succeeds().contains("Nothing to change"));
+    stores_secrets_and_schedules_encrypted(&site, "v0.7");
     keeps_its_minor_of_kubernetes(&site, "v0.7");
 
     // And never down again.

@@ -17,7 +17,7 @@ use super::problem::Problem;
 use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
-use super::worker::{Done, Worker, entry_of};
+use super::worker::{Done, Objection, Worker, entry_of};
 use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::crd::condition::find_condition;
 use crate::api::crd::schedule::{applied, conditions};
@@ -145,8 +145,8 @@ impl Worker {
                 self.index.put_copy(key.clone(), seen);
                 // What was seen while it was applied.
                 self.on_copy(key);
-            } else {
-                // The next try comes after a pause, whatever was seen.
+            } else if !matches!(self.find_objection(task), Some(Objection::Protected(_))) {
+                // The next try comes after a pause, whatever was seen. What is withdrawn serves nothing.
                 self.record_seen(key, now, Timestamp::now());
             }
         }

@@ -1,17 +1,17 @@
 //! Shares of groups and objects without a record of amounts: none falls before what goes is available elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::decide::Decided;
 use super::object_plan;
 use super::plan::Plan;
-use super::schedule_deletions_tests::{Hub, decided, none, writes};
+use super::schedule_deletions_tests::{Hub, decided, decided_directly, none, writes};
 use super::sources::{Change, Seen};
 use super::write::Write;
 use crate::placement::copy::Share;
-use crate::placement::decide::{DirectDecision, DirectTarget, Target};
+use crate::placement::decide::Target;
 use crate::placement::facts::ObjectKey;
 
 const REPLICAS: i64 = 6;
@@ -63,16 +63,7 @@ fn divide(hub: &mut Hub, annotations: &Value, plan: impl Fn(&Hub) -> Plan) {
 fn a_share_of_an_annotated_object_falls_last() {
     let mut hub = Hub::new();
     let web = put_web(&mut hub, &json!({"fleet-scheduler.io/cluster": "east"}));
-    let direct = |targets: &[(&str, Option<i64>)]| DirectDecision {
-        object: web.clone(),
-        targets: targets
-            .iter()
-            .map(|(name, share)| DirectTarget { cluster: (*name).to_owned(), share: share.map(Share::Replicas) })
-            .collect(),
-        blocked: BTreeMap::new(),
-        frozen: BTreeSet::new(),
-        withheld: None,
-    };
+    let direct = |targets: &[(&str, Option<i64>)]| decided_directly(&web, targets);
     let made = object_plan::plan_object(&hub.store, &web, Some(&direct(&[("east", None)])));
     hub.execute(&made);
     let halves = direct(&[("east", Some(3)), ("west", Some(3))]);

@@ -56,13 +56,17 @@ impl GroupContext<'_> {
     }
 }
 
-/// Returns the text that says that an object placed by annotation stays where its data is, or was last; `None` where it does
-/// not.
-pub(super) fn format_held_object(store: &Store, key: &ObjectKey, targets: &BTreeSet<&str>) -> Option<String> {
+/// Returns the text that says that an object placed by annotation stays where its data is, or in the `lost` clusters where it
+/// was last; `None` where it does not.
+pub(super) fn format_held_object(
+    store: &Store,
+    key: &ObjectKey,
+    targets: &BTreeSet<&str>,
+    lost: &BTreeSet<&str>,
+) -> Option<String> {
     let remedy = format!("annotate it with {ANNOTATION_ALLOW_VOLUME_MOVE} to begin with an empty volume elsewhere");
-    let lost = store.lost_homes_of_annotated(key, targets);
     if !lost.is_empty() {
-        let lost = lost.into_iter().collect::<Vec<_>>().join(", ");
+        let lost = lost.iter().copied().collect::<Vec<_>>().join(", ");
         return Some(format!("its data was on {lost}, where it has no copy any more: {remedy}"));
     }
     let kept = store.kept_copies(key);

@@ -55,8 +55,9 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
     let pinned: BTreeSet<&str> = targets.iter().copied().collect();
-    let held = move_blocked::format_held_object(store, key, &pinned).filter(|_| is_direct(store, key));
-    let desired = desired_schedules(store, source, direct, &pinned);
+    let lost = store.lost_homes_of_annotated(key, &pinned);
+    let held = move_blocked::format_held_object(store, key, &pinned, &lost).filter(|_| is_direct(store, key));
+    let desired = desired_schedules(store, source, direct, &pinned, &lost);
     let mut diff = ScheduleDiff::new(store);
     for schedule in &desired {
         diff.add_desired(schedule);
@@ -77,7 +78,6 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
     let is_frozen = direct.is_some_and(|direct| desired.iter().any(|one| direct.frozen.contains(one.cluster)));
     // Where the data was is known by the mark alone.
-    let lost = store.lost_homes_of_annotated(key, &pinned);
     let at: BTreeSet<&str> = if !lost.is_empty() {
         lost
     } else if held.is_some() || is_frozen {
@@ -106,13 +106,14 @@ fn is_direct(store: &Store, key: &ObjectKey) -> bool {
     store.assignments.get(key) == Some(&Assignment::Direct)
 }
 
-/// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what exists and is not
-/// decided about.
+/// Returns the Schedules that the object has to have: where its annotation has `pinned` it, but only in the `lost` clusters
+/// where its data was, if there are any; and what exists and is not decided about.
 fn desired_schedules<'a>(
     store: &'a Store,
     source: &'a Source,
     direct: Option<&'a DirectDecision>,
     pinned: &BTreeSet<&str>,
+    lost: &BTreeSet<&str>,
 ) -> Vec<DesiredSchedule<'a>> {
     let key = &source.facts.key;
     let is_direct = is_direct(store, key);
@@ -129,7 +130,6 @@ fn desired_schedules<'a>(
         }
         return desired;
     }
-    let lost = store.lost_homes_of_annotated(key, pinned);
     let is_elsewhere = |cluster: &str| !lost.is_empty() && !lost.contains(cluster);
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
         if is_elsewhere(&target.cluster) {

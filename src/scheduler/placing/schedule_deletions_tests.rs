@@ -203,6 +203,21 @@ pub(super) fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
     found
 }
 
+/// What the annotation of an object says: its clusters, each with the replicas that it gets where it is divided.
+pub(super) fn decided_directly(object: &ObjectKey, targets: &[(&str, Option<i64>)]) -> DirectDecision {
+    let target = |(name, share): &(&str, Option<i64>)| DirectTarget {
+        cluster: (*name).to_owned(),
+        share: share.map(Share::Replicas),
+    };
+    DirectDecision {
+        object: object.clone(),
+        targets: targets.iter().map(target).collect(),
+        blocked: BTreeMap::new(),
+        frozen: BTreeSet::new(),
+        withheld: None,
+    }
+}
+
 /// The marks that a plan writes on sources.
 fn marks(plan: &Plan) -> Vec<&TargetMark> {
     let writes = plan.stages.iter().flatten();
@@ -273,13 +288,7 @@ fn a_claim_that_an_annotation_moves_stays_too() {
     let mut hub = Hub::new();
     let on = |hub: &mut Hub, cluster: &str| hub.claim(&json!({"fleet-scheduler.io/cluster": cluster}));
     let claim = on(&mut hub, "east");
-    let direct = |cluster: &str| DirectDecision {
-        object: claim.clone(),
-        targets: vec![DirectTarget { cluster: cluster.to_owned(), share: None }],
-        blocked: BTreeMap::new(),
-        frozen: BTreeSet::new(),
-        withheld: None,
-    };
+    let direct = |cluster: &str| decided_directly(&claim, &[(cluster, None)]);
     let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
     hub.execute(&plan);
@@ -304,13 +313,7 @@ fn a_claim_whose_cluster_is_lost_does_not_begin_empty_where_its_annotation_is_mo
         hub.put("", "PersistentVolumeClaim", marked)
     };
     let claim = hub.claim(&json!({"fleet-scheduler.io/cluster": "east"}));
-    let direct = |cluster: &str| DirectDecision {
-        object: claim.clone(),
-        targets: vec![DirectTarget { cluster: cluster.to_owned(), share: None }],
-        blocked: BTreeMap::new(),
-        frozen: BTreeSet::new(),
-        withheld: None,
-    };
+    let direct = |cluster: &str| decided_directly(&claim, &[(cluster, None)]);
     let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"], "nothing marks it yet");
     hub.execute(&plan);
@@ -340,12 +343,10 @@ fn a_fence_takes_nothing_from_an_annotated_object() {
         json!({"metadata": {"name": "page",
         "annotations": {"fleet-scheduler.io/spread-onto": "east,west"}}}),
     );
-    let direct = |clusters: &[&str], frozen: &[&str]| DirectDecision {
-        object: page.clone(),
-        targets: clusters.iter().map(|one| DirectTarget { cluster: (*one).to_owned(), share: None }).collect(),
-        blocked: BTreeMap::new(),
-        frozen: frozen.iter().map(|one| (*one).to_owned()).collect(),
-        withheld: None,
+    let direct = |clusters: &[&str], frozen: &[&str]| {
+        let targets: Vec<(&str, Option<i64>)> = clusters.iter().map(|name| (*name, None)).collect();
+        let frozen = frozen.iter().map(|one| (*one).to_owned()).collect();
+        DirectDecision { frozen, ..decided_directly(&page, &targets) }
     };
     let plan = |hub: &Hub, direct: &DirectDecision| object_plan::plan_object(&hub.store, &page, Some(direct));
     let made = plan(&hub, &direct(&["east", "west"], &[]));

@@ -27,23 +27,25 @@ impl Store {
 
     /// Returns the clusters where a claim that follows was last, if its copies are not known any more: its data is there.
     pub(super) fn lost_home(&self, key: &ObjectKey) -> BTreeSet<&str> {
-        let is_lost = key.is_of_kind("", "PersistentVolumeClaim")
-            && self.assignments.get(key) == Some(&Assignment::Follows)
-            && self.copies_of(key).next().is_none()
-            && self.is_held_by_volumes(key);
-        let source = self.sources.get(key).filter(|_| is_lost);
-        source.map(|source| source.target.parse_clusters()).unwrap_or_default()
+        let follows = self.assignments.get(key) == Some(&Assignment::Follows);
+        if follows && key.is_of_kind("", "PersistentVolumeClaim") { self.marked_homes(key) } else { BTreeSet::new() }
     }
 
     /// Returns the clusters where the data of an object placed by annotation was last, if its copies are not known any more
     /// and its annotation names other clusters now: an empty volume there is not its data.
     pub(super) fn lost_homes_of_annotated(&self, key: &ObjectKey, targets: &BTreeSet<&str>) -> BTreeSet<&str> {
-        let is_lost = self.assignments.get(key) == Some(&Assignment::Direct)
-            && self.copies_of(key).next().is_none()
-            && self.is_held_by_volumes(key);
-        let source = self.sources.get(key).filter(|_| is_lost);
-        let homes = source.map(|source| source.target.parse_clusters()).unwrap_or_default();
+        if self.assignments.get(key) != Some(&Assignment::Direct) {
+            return BTreeSet::new();
+        }
+        let homes = self.marked_homes(key);
         if homes.is_subset(targets) { BTreeSet::new() } else { homes }
+    }
+
+    /// Returns the clusters that the mark of an object names, if its data keeps it and its copies are not known any more.
+    fn marked_homes(&self, key: &ObjectKey) -> BTreeSet<&str> {
+        let is_lost = self.copies_of(key).next().is_none() && self.is_held_by_volumes(key);
+        let source = self.sources.get(key).filter(|_| is_lost);
+        source.map(|source| source.target.parse_clusters()).unwrap_or_default()
     }
 
     /// Returns the Schedules of an object that its data keeps.

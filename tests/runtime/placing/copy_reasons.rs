@@ -229,6 +229,7 @@ async fn every_reason_of_a_copy_is_in_status_event_and_why() {
     })
     .await;
     site.until("ConfigMap", &place, "fought", "Contested").await;
+    assert!((3..=6).contains(&changes), "three count, and few come while it is being applied: {changes}");
 
     // The data of a Secret that somebody deleted; the next agent looks for it.
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": place},

@@ -58,7 +58,7 @@ fn threads(target: &str) -> &'static str {
     match target {
         // One for each hosting cluster, and one that waits for its turn at one of them.
         INSTALL => "5",
-        // Beside those of installs; more would starve API servers until requests time out.
+        // Beside those of the runtime; more would starve API servers until requests time out.
         ENGINE => "3",
         ETCD => "4",
         // It has two pairs of servers, and its tests wait much: a scheduler moves nothing in its first minute.
@@ -281,7 +281,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     };
     let beside = |target: &str| tests(target).map(|(name, tests)| (name, Program::Tests(tests)));
     steps.run("start the clusters", || bed.up(&clusters_of(&ON_CLUSTERS)))?;
-    // Two at a time keep two cores busy: the tests of the runtime wait most and take longest.
+    // Two targets at a time keep two cores busy, and with three API servers starve until requests time out.
     let mut others = vec![Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?];
     if deny_later {
         let install = Program::Plain(deny.install(bed));
