@@ -90,13 +90,21 @@ pub struct SeenNamespace {
 impl SeenNamespace {
     /// Reduces a namespace to its labels.
     pub fn from_labels(labels: &BTreeMap<String, String>) -> Self {
-        let label = |key: &str| labels.get(key).map(String::as_str);
+        Self::from_label_lookup(|key| labels.get(key).map(String::as_str))
+    }
+
+    /// Reduces a namespace, as an API server answered with it.
+    pub fn from_object(object: &serde_json::Value) -> Self {
+        Self::from_label_lookup(|key| object_label(object, key))
+    }
+
+    fn from_label_lookup<'a>(find_label: impl Fn(&str) -> Option<&'a str>) -> Self {
         // A copy of a tenant's namespace may have the common label of an application of this name.
-        let is_part = label(LABEL_PART_OF) == Some(SERVICE) && label(LABEL_PLACED_BY).is_none();
+        let is_part = find_label(LABEL_PART_OF) == Some(SERVICE) && find_label(LABEL_PLACED_BY).is_none();
         Self {
-            placed_by: label(LABEL_PLACED_BY).map(str::to_owned),
-            is_of_service: is_part || label(LABEL_INSTALL_KIND).is_some(),
-            enforces: PodSecurity::from_label(label(ENFORCE)),
+            placed_by: find_label(LABEL_PLACED_BY).map(str::to_owned),
+            is_of_service: is_part || find_label(LABEL_INSTALL_KIND).is_some(),
+            enforces: PodSecurity::from_label(find_label(ENFORCE)),
         }
     }
 }
@@ -202,6 +210,12 @@ impl Namespaces {
             "{key} grants rights to a service account of namespace {namespace}, where nothing is placed because {why}"
         );
         Some(Problem::retry_on_change(applied::REFUSED, message))
+    }
+
+    /// Returns why a copy waits for its namespace: what is not seen may have been created a moment ago by anybody.
+    pub fn check_existence(&self, key: &CopyKey) -> Option<Problem> {
+        let is_unseen = self.get(key.namespace.as_ref()?).is_none();
+        is_unseen.then(|| Problem::missing_namespace(key))
     }
 
     /// Returns why a copy does not go into a namespace that already existed. `source` is the namespace's own source:

@@ -57,6 +57,16 @@ impl Problem {
         self.reason == applied::UNREACHABLE
     }
 
+    /// The namespace of a copy does not exist.
+    pub fn missing_namespace(key: &CopyKey) -> Self {
+        Self::unusable_namespace(key, "does not exist in the workload cluster")
+    }
+
+    fn unusable_namespace(key: &CopyKey, how: &str) -> Self {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        Self::retry_soon(applied::NAMESPACE_MISSING, format!("namespace {namespace} {how}"))
+    }
+
     /// Explains the answer to a request that wrote a copy.
     pub fn of_answer(key: &CopyKey, error: &CallError) -> Self {
         let Some(answer) = error.to_api_error() else {
@@ -75,13 +85,13 @@ impl Problem {
             );
         }
         match answer.code {
-            404 if is_missing_namespace(error) => missing_namespace(key, "does not exist in the workload cluster"),
+            404 if is_missing_namespace(error) => Self::missing_namespace(key),
             404 => Self::retry_soon(
                 applied::KIND_NOT_SERVED,
                 format!("the cluster does not serve {} in this version", key.kind),
             ),
             403 if answer.is_namespace_terminating() => {
-                missing_namespace(key, "is terminating in the workload cluster")
+                Self::unusable_namespace(key, "is terminating in the workload cluster")
             }
             403 if message.contains(" cannot ") => Self::retry_soon(
                 applied::FORBIDDEN,
@@ -115,11 +125,6 @@ impl Problem {
             _ => Self::retry_soon(applied::UNREACHABLE, format!("the workload cluster's API server failed: {answer}")),
         }
     }
-}
-
-fn missing_namespace(key: &CopyKey, how: &str) -> Problem {
-    let namespace = key.namespace.as_deref().unwrap_or_default();
-    Problem::retry_soon(applied::NAMESPACE_MISSING, format!("namespace {namespace} {how}"))
 }
 
 fn is_missing_namespace(error: &CallError) -> bool {

@@ -11,12 +11,14 @@ use super::context::is_listed;
 use super::entry::Entry;
 use super::explain;
 use super::index::Seen;
+use super::namespaces::SeenNamespace;
 use super::orphans::{self, Copy};
 use super::pods;
 use super::problem::Problem;
 use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
+use super::watch::Change;
 use super::worker::{Done, Objection, Worker, entry_of};
 use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::crd::condition::find_condition;
@@ -101,6 +103,13 @@ impl Worker {
 
     fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
+        if let (Some(key), Ok(applied)) = (task.key(), &result)
+            && key.is_core("Namespace")
+        {
+            // What lies in it does not wait for the watch.
+            let seen = SeenNamespace::from_object(&applied.object);
+            self.namespaces.take_namespace_change(Change::One((key.name.clone(), seen)));
+        }
         let before = entry.applied_reason().to_owned();
         let is_left = result.as_ref().is_ok_and(|applied| applied.left);
         let result = result.map(|applied| {
@@ -153,12 +162,18 @@ impl Worker {
         if key.is_core("Namespace") && is_applied {
             self.wake_namespace(&key.name, now);
         }
-        if missing && let Some(namespace) = &key.namespace {
-            let key = CopyKey::for_namespace(namespace);
-            let known = self.index.get(&key).is_some();
-            if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
-                entry.work_at(now);
-            }
+        if missing {
+            self.restore_namespace(task, now);
+        }
+    }
+
+    /// Has the namespace of a copy applied again, if it is missing and this control plane places it.
+    pub(super) fn restore_namespace(&mut self, task: &Task, now: Instant) {
+        let Some(namespace) = task.key().and_then(|key| key.namespace.as_ref()) else { return };
+        let key = CopyKey::for_namespace(namespace);
+        let known = self.index.get(&key).is_some();
+        if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
+            entry.work_at(now);
         }
     }
 
@@ -212,7 +227,8 @@ impl Worker {
         let now = Instant::now();
         let is_about = |key: &CopyKey| {
             let name = if key.is_core("Namespace") { Some(&key.name) } else { key.namespace.as_ref() };
-            name.is_some_and(|name| changed.contains(name))
+            // The subjects of a binding are in namespaces of their own.
+            key.kind == "ClusterRoleBinding" || name.is_some_and(|name| changed.contains(name))
         };
         let waits = [applied::NAMESPACE_MISSING, applied::NAMESPACE_NOT_OWNED, applied::REFUSED];
         let is_concerned = |entry: &&Entry| {

@@ -60,6 +60,8 @@ pub(super) enum Objection {
     Protected(Problem),
     /// Its namespace was there before.
     NotOwned(Problem),
+    /// Its namespace was not seen, so nobody knows whose it is if it was created a moment ago.
+    Unseen(Problem),
 }
 
 /// All Schedules and copies.
@@ -367,6 +369,9 @@ impl Worker {
         if let Some(problem) = self.namespaces.check_refusal(target, &task.manifest) {
             return Some(Objection::Protected(problem));
         }
+        if let Some(problem) = self.namespaces.check_existence(&target.key) {
+            return Some(Objection::Unseen(problem));
+        }
         let source = self.namespace_source(&target.key);
         self.namespaces.check_adoption(target, source).map(Objection::NotOwned)
     }
@@ -411,6 +416,10 @@ impl Worker {
             });
         } else if let Some(Objection::NotOwned(problem)) = objection {
             entry.record_apply_result(Err(problem), &task, now, wall);
+            return;
+        } else if let Some(Objection::Unseen(problem)) = objection {
+            entry.record_apply_result(Err(problem), &task, now, wall);
+            self.restore_namespace(&task, now);
             return;
         } else if let Some(Objection::Protected(problem)) = objection {
             (entry.running, entry.again, entry.baseline) = (true, false, None);

@@ -109,6 +109,24 @@ fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse(
 }
 
 #[test]
+fn a_copy_waits_until_its_namespace_is_seen() {
+    let mut namespaces = namespaces(ExistingNamespaces::Deny);
+    let missing = |namespaces: &Namespaces, target: &Target| {
+        namespaces.check_existence(&target.key).map(|problem| problem.reason)
+    };
+    let copy = of("", "ConfigMap", "new");
+    assert_eq!(missing(&namespaces, &copy), Some(applied::NAMESPACE_MISSING));
+    assert_eq!(missing(&namespaces, &of("", "ConfigMap", "old")), None);
+    let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "new");
+    assert_eq!(missing(&namespaces, &itself), None, "it may be created");
+    let seen = SeenNamespace::from_object(&json!({"metadata": {"labels": {LABEL_PLACED_BY: "ffffffff"}}}));
+    assert_eq!(namespaces.take_namespace_change(Change::One(("new".to_owned(), seen))), ["new"]);
+    assert_eq!(missing(&namespaces, &copy), None);
+    let refused = namespaces.check_adoption(&copy, None).map(|problem| problem.reason);
+    assert_eq!(refused, Some(applied::ALREADY_EXISTS), "its labels were read");
+}
+
+#[test]
 fn a_namespace_that_another_control_plane_placed_is_left_to_it() {
     let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "others");
     for existing in [ExistingNamespaces::Allow, ExistingNamespaces::Deny] {
