@@ -1,6 +1,9 @@
 //! What agents and tenants may write, at random: whatever it is, it is read within bounds, and decided about.
 //!
-//! `PROPTEST_CASES=100000 cargo test --release --lib placement::hostile` continues for minutes.
+//! An input that takes more CPU time or memory than anybody has for one fails, too. To continue for ten minutes each:
+//! `PROPTEST_CASES=100000000 timeout 600 cargo test --release --lib -- --test-threads 1 placement::hostile::a_report`.
+
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -15,6 +18,27 @@ use super::live;
 use super::matching::{Direct, Policy};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, Schedule};
+
+/// Most CPU time for one input of a megabyte and more; a build that is not optimised takes some ten times what a release does.
+const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 1 });
+/// Most memory of the whole process, in KiB.
+const MOST_MEMORY: u64 = 512 << 10;
+
+/// CPU time of this thread, in nanoseconds; on a busy machine time by the clock says nothing. 0 where the system does not tell.
+fn thread_cpu_nanoseconds() -> u64 {
+    let of_thread = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    of_thread.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Checks that an input, begun at a CPU time of this thread, has taken no more than it may.
+fn check_costs(began: u64) {
+    let spent = Duration::from_nanos(thread_cpu_nanoseconds().saturating_sub(began));
+    assert!(spent < MOST_TIME, "{spent:?} for one input");
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let peak: u64 = peak.unwrap_or(0);
+    assert!(peak < MOST_MEMORY, "{peak} KiB");
+}
 
 /// Most cases of a test, except for `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
@@ -140,6 +164,7 @@ proptest! {
     fn a_report_is_read_within_bounds_and_decided_about(
         own in part(), reports in prop::collection::vec(part(), 0..3), replicas in scalar(), cpu in scalar(), mode in 0_u8..3,
     ) {
+        let began = thread_cpu_nanoseconds();
         let mut status = own;
         status["conditions"] = json!([{ "type": "Ready", "status": "True", "reason": "ClusterReady" }]);
         let cluster = json!({ "metadata": { "name": "evil" }, "spec": { "name": "evil" }, "status": status }).to_string();
@@ -173,10 +198,12 @@ proptest! {
         let current = Current { targets: decision.targets.clone(), ..Current::default() };
         let again = decide_group(&policy, &group, &fleet, &current);
         prop_assert!(again.targets.len() <= 1);
+        check_costs(began);
     }
 
     #[test]
     fn annotations_ask_for_so_much(list in prop::collection::vec(text(), 0..40), times in count(), extra: bool) {
+        let began = thread_cpu_nanoseconds();
         let text = (0..times).map(|n| format!("{}{}", list.get(n % list.len().max(1)).map_or("", String::as_str), if extra { n } else { 0 }));
         let text = text.collect::<Vec<_>>().join(",");
         let annotations = json!({ "fleet-scheduler.io/spread-onto": text, "fleet-scheduler.io/leave-fields": text,
@@ -188,6 +215,7 @@ proptest! {
         let decision = decide_direct(&facts, &Direct::SpreadOnto(onto), &Fleet::default(), &std::collections::BTreeMap::new());
         prop_assert!(decision.targets.is_empty());
         prop_assert!(copy::leave_fields(&facts, &[], true).map_or(true, |fields| fields.len() <= 32));
+        check_costs(began);
     }
 
     #[test]
@@ -195,6 +223,7 @@ proptest! {
         fields in prop::collection::vec((0_usize..24, prop_oneof![3 => scalar(), 1 => maps(), 1 => prop::collection::vec(maps(), 0..3).prop_map(Value::from)]), 0..12),
         kind in 0_usize..9,
     ) {
+        let began = thread_cpu_nanoseconds();
         let names = ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "unavailableReplicas", "active", "ready",
             "succeeded", "failed", "startTime", "completionTime", "lastScheduleTime", "phase", "conditions", "loadBalancer",
             "numberReady", "currentHealthy", "currentReplicas", "desiredReplicas", "observedGeneration", "numberMisscheduled",
@@ -220,5 +249,6 @@ proptest! {
             let of = |field: &str| status[field].as_i64().unwrap_or_default();
             prop_assert!(of("readyReplicas") <= of("replicas") && of("ready") <= of("active"));
         }
+        check_costs(began);
     }
 }
