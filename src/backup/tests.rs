@@ -342,7 +342,7 @@ fn a_target_without_room_is_told_from_a_broken_stream() {
 }
 
 /// What is found wrong with a usual archive that has other entries between its header and its snapshot.
-fn damage_between(whole: &[(&str, &[u8])], more: &[(&str, &[u8])]) -> String {
+fn find_damage_between(whole: &[(&str, &[u8])], more: &[(&str, &[u8])]) -> String {
     damage(&forge(&[&whole[..1], more, &whole[4..]].concat(), true)).1
 }
 
@@ -351,11 +351,14 @@ fn forged_archives_are_refused_before_they_are_read() {
     let snapshot = snapshot_file(4);
     let head = serde_json::to_vec(&header(snapshot.len())).unwrap();
     let whole = usual(&head, &snapshot);
-    assert_eq!(damage_between(&whole, &[("../../etc/passwd", b"x")]), "`../../etc/passwd` is not part of a backup");
-    assert_eq!(damage_between(&whole, &[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
-    assert!(damage_between(&whole, &[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
-    assert_eq!(damage_between(&whole, &[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
-    assert_eq!(damage_between(&whole, &[("keys/a.yaml", &b"x"[..]); 2]), "it contains part keys/a.yaml twice");
+    assert_eq!(
+        find_damage_between(&whole, &[("../../etc/passwd", b"x")]),
+        "`../../etc/passwd` is not part of a backup"
+    );
+    assert_eq!(find_damage_between(&whole, &[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
+    assert!(find_damage_between(&whole, &[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
+    assert_eq!(find_damage_between(&whole, &[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
+    assert_eq!(find_damage_between(&whole, &[("keys/a.yaml", &b"x"[..]); 2]), "it contains part keys/a.yaml twice");
     assert_eq!(damage(&forge(&whole[1..], true)).1, "it is not in the right order");
     assert_eq!(damage(&forge(&whole[..4], true)).1, "no snapshot precedes it");
     assert_eq!(damage(&forge(&whole, false)).1, "it has no footer");

@@ -218,7 +218,7 @@ async fn lost_authorities_are_never_made_anew() {
     assert_eq!(namespace.lock().unwrap().objects, before);
 }
 
-fn etcd_pod(made: &str, container: Value) -> Value {
+fn build_etcd_pod(made: &str, container: Value) -> Value {
     json!({"metadata": {"name": "etcd-0", "creationTimestamp": made}, "status": {"containerStatuses": [container]}})
 }
 
@@ -236,21 +236,26 @@ async fn data_is_a_reason_to_make_no_keys_unless_the_pod_that_would_write_it_has
     for (name, phase, pod, is_lost) in [
         ("a claim that waits", "Pending", None, false),
         ("no pod", "Bound", None, true),
-        ("a pod that waits for the keys", "Bound", Some(etcd_pod(at_once, waiting.clone())), false),
+        ("a pod that waits for the keys", "Bound", Some(build_etcd_pod(at_once, waiting.clone())), false),
         ("a pod of which nothing is known", "Bound", Some(json!({"metadata": {"name": "etcd-0"}})), true),
-        ("a later pod", "Bound", Some(etcd_pod("2026-01-01T00:01:01Z", waiting.clone())), true),
-        ("a pod that runs", "Bound", Some(etcd_pod(at_once, describe_etcd_container(json!({"running": {}}), 0))), true),
+        ("a later pod", "Bound", Some(build_etcd_pod("2026-01-01T00:01:01Z", waiting.clone())), true),
+        (
+            "a pod that runs",
+            "Bound",
+            Some(build_etcd_pod(at_once, describe_etcd_container(json!({"running": {}}), 0))),
+            true,
+        ),
         (
             "one that has ended",
             "Bound",
-            Some(etcd_pod(at_once, describe_etcd_container(json!({"terminated": {"exitCode": 1}}), 0))),
+            Some(build_etcd_pod(at_once, describe_etcd_container(json!({"terminated": {"exitCode": 1}}), 0))),
             true,
         ),
-        ("one that had ended", "Bound", Some(etcd_pod(at_once, ended)), true),
+        ("one that had ended", "Bound", Some(build_etcd_pod(at_once, ended)), true),
         (
             "one that began again",
             "Bound",
-            Some(etcd_pod(at_once, describe_etcd_container(json!({"waiting": {}}), 1))),
+            Some(build_etcd_pod(at_once, describe_etcd_container(json!({"waiting": {}}), 1))),
             true,
         ),
     ] {

@@ -277,7 +277,7 @@ mod tests {
         Patches::read_patch_files([("patch.yaml".to_owned(), Ok(text.into_bytes()))]).unwrap()
     }
 
-    fn build_patched_charts(plan: &Plan, patches: &Patches) -> Charts {
+    fn build_patched_charts(plan: &Plan, patches: &Patches) -> Arc<dyn Charts> {
         control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches)
     }
 

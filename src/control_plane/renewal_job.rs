@@ -144,7 +144,8 @@ mod tests {
             }}}}},
         }))
         .unwrap();
-        for (all, args) in [(false, &["keys", "--renew-only"][..]), (true, &["keys", "--renew-only", ALL_ARE_DUE])] {
+        for (all, args) in [(false, &["keys", "--renew-only"][..]), (true, &["keys", "--renew-only", ALL_ARE_DUE][..])]
+        {
             let job = build_job(&cron_job, "fleet-keys-1", all).unwrap();
             let spec = job.spec.unwrap();
             assert_eq!((spec.backoff_limit, job.metadata.owner_references.unwrap()[0].uid.as_str()), (Some(0), "u"));

@@ -103,20 +103,20 @@ mod tests {
     }
 
     /// The answers of three members, of which one answers, without a leader.
-    fn lone_answer() -> Vec<Answer> {
+    fn build_lone_answer() -> Vec<Answer> {
         vec![silent(0), answer(1, None, 100), silent(2)]
     }
 
     #[test]
     fn without_a_leader_only_a_named_member_is_read() {
         assert_eq!(
-            chosen(lone_answer()),
+            chosen(build_lone_answer()),
             "etcd has no quorum: etcd-0 does not answer within 10 s; etcd-1 has no leader; etcd-2 does not answer \
              within 10 s"
         );
-        assert_eq!(choose_member(lone_answer(), Some("etcd-1")).unwrap().pod, "etcd-1");
-        assert_eq!(choose_member(lone_answer(), Some("etcd-0")).unwrap_err().reason(), "EtcdUnreachable");
-        let unknown = choose_member(lone_answer(), Some("etcd-3")).unwrap_err();
+        assert_eq!(choose_member(build_lone_answer(), Some("etcd-1")).unwrap().pod, "etcd-1");
+        assert_eq!(choose_member(build_lone_answer(), Some("etcd-0")).unwrap_err().reason(), "EtcdUnreachable");
+        let unknown = choose_member(build_lone_answer(), Some("etcd-3")).unwrap_err();
         assert_eq!(unknown.to_string(), "etcd has no member etcd-3; its members are etcd-0, etcd-1, etcd-2");
     }
 }

@@ -4,11 +4,10 @@ use super::*;
 
 /// The objects about the audit log: its policy, and the pod of the API server.
 fn parts(rendered: &Rendered) -> (Option<Value>, &Value) {
-    let mut objects = rendered.objects.iter();
-    let policy = objects.find(|object| object.id() == "configmap/apiserver-audit");
+    let policy = rendered.objects.iter().find(|object| object.id() == "configmap/apiserver-audit");
     let policy = policy.map(|object| object.json["data"]["policy.yaml"].as_str().unwrap());
-    let pod = &object(rendered, "Deployment", "apiserver")["spec"]["template"];
-    (policy.map(|text| serde_saphyr::from_str(text).unwrap()), pod)
+    let api_server = rendered.objects.iter().find(|object| object.id() == "deployment/apiserver").unwrap();
+    (policy.map(|text| serde_saphyr::from_str(text).unwrap()), &api_server.json["spec"]["template"])
 }
 
 fn flags(pod: &Value) -> Vec<&str> {

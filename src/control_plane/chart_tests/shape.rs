@@ -171,14 +171,14 @@ fn an_alarm_takes_no_member_of_etcd_away_from_those_who_could_end_it() {
         let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
         let container = &etcd.json["spec"]["template"]["spec"]["containers"][0];
         // `endpoint health` fails while there is an alarm; `endpoint status` tells it, and succeeds.
-        assert_eq!(probe_request(container, "startupProbe"), ["endpoint", "status"], "{which}");
-        assert_eq!(probe_request(container, "livenessProbe"), ["endpoint", "status"], "{which}");
-        assert_eq!(probe_request(container, "readinessProbe"), ["get", "health"], "{which}");
+        assert_eq!(read_probe_request(container, "startupProbe"), ["endpoint", "status"], "{which}");
+        assert_eq!(read_probe_request(container, "livenessProbe"), ["endpoint", "status"], "{which}");
+        assert_eq!(read_probe_request(container, "readinessProbe"), ["get", "health"], "{which}");
     });
 }
 
 /// What a probe asks a member for.
-fn probe_request<'c>(container: &'c Value, probe: &str) -> Vec<&'c str> {
+fn read_probe_request<'c>(container: &'c Value, probe: &str) -> Vec<&'c str> {
     let command = container[probe]["exec"]["command"].as_array().unwrap();
     command.iter().skip(2).map(|word| word.as_str().unwrap()).collect()
 }
@@ -209,13 +209,13 @@ fn list_strategies(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Vec<Va
 #[test]
 fn a_single_replica_keeps_its_successor_from_no_node() {
     for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
-        assert_eq!(require_spread(chart, None, &["spread=Required"]), [false; 4], "{}", chart.line());
-        assert_eq!(require_spread(chart, Some("ha"), &[]), [true; 4], "{}", chart.line());
+        assert_eq!(list_spread_requirements(chart, None, &["spread=Required"]), [false; 4], "{}", chart.line());
+        assert_eq!(list_spread_requirements(chart, Some("ha"), &[]), [true; 4], "{}", chart.line());
     }
 }
 
 /// Whether the pods of each workload have to run on different nodes.
-fn require_spread(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Vec<bool> {
+fn list_spread_requirements(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Vec<bool> {
     let rendered = render_with(chart, preset, sets, &placeholder_files());
     let workloads = rendered.objects.iter().filter(|object| ["Deployment", "StatefulSet"].contains(&object.kind()));
     let required = "/spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";

@@ -166,32 +166,32 @@ fn judge_state(state: &State) -> Result<RebuildStage, &'static str> {
     judge_rebuild(state, "ff", "demo", "fleet").map_err(|error| error.reason())
 }
 
-fn restore_operation(open: bool, archive: &str) -> Option<Operation> {
+fn build_restore_operation(open: bool, archive: &str) -> Option<Operation> {
     let facts = json!({"archive": archive, "replicas": {"etcd": 1, "apiserver": 1, "fleet-scheduler": 1,
         "kube-controller-manager": 1}, "owners": {}, "forget": []});
     Some(Operation { open, ..Operation::new("restore", "r1".to_owned(), "swap", facts) })
 }
 
 /// The state of a first run that has not ended.
-fn begun_state(journal: Value) -> State {
+fn build_begun_state(journal: Value) -> State {
     State { record: None, ..state(&[], Some(journal), None) }
 }
 
 #[test]
 fn a_rebuild_goes_on_with_what_it_began_and_replaces_nothing_else() {
     assert_eq!(judge_state(&State::default()), Ok(RebuildStage::Empty));
-    assert_eq!(judge_state(&begun_state(journal("install", None))), Ok(RebuildStage::Begun));
-    assert_eq!(judge_state(&begun_state(journal("install", Some("ff")))), Ok(RebuildStage::Begun));
-    assert_eq!(judge_state(&begun_state(journal("install", Some("00")))), Err("AlreadyInstalled"));
-    assert_eq!(judge_state(&begun_state(journal("uninstall", None))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&build_begun_state(journal("install", None))), Ok(RebuildStage::Begun));
+    assert_eq!(judge_state(&build_begun_state(journal("install", Some("ff")))), Ok(RebuildStage::Begun));
+    assert_eq!(judge_state(&build_begun_state(journal("install", Some("00")))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&build_begun_state(journal("uninstall", None))), Err("AlreadyInstalled"));
     assert_eq!(judge_state(&state(&["ff"], None, None)), Ok(RebuildStage::Installed));
     assert_eq!(judge_state(&state(&["00"], None, None)), Err("AlreadyInstalled"));
     assert_eq!(judge_state(&state(&[], None, None)), Err("AlreadyInstalled"));
     assert_eq!(judge_state(&state(&[], Some(journal("install", None)), None)), Err("AlreadyInstalled"));
-    assert_eq!(judge_state(&state(&[], None, restore_operation(true, "ff"))), Ok(RebuildStage::Restoring));
-    assert_eq!(judge_state(&state(&[], None, restore_operation(true, "00"))), Err("OperationOpen"));
-    assert_eq!(judge_state(&state(&[], None, restore_operation(false, "ff"))), Ok(RebuildStage::Restored));
-    assert_eq!(judge_state(&state(&[], None, restore_operation(false, "00"))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(true, "ff"))), Ok(RebuildStage::Restoring));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(true, "00"))), Err("OperationOpen"));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(false, "ff"))), Ok(RebuildStage::Restored));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(false, "00"))), Err("AlreadyInstalled"));
     let mut removed = state(&["ff"], None, None);
     removed.record.as_mut().unwrap().phase = Phase::Removed;
     assert_eq!(judge_state(&removed), Err("AlreadyInstalled"));

@@ -211,13 +211,13 @@ fn api_server_container(site: &RehearsalSite) -> Value {
 /// written nowhere else, and nobody has to be sent away before it ends.
 fn keep_arguments(arguments: &[String], own: &[String]) -> Vec<String> {
     let kept = arguments.iter().filter(|argument| {
-        !own.iter().any(|one| option_name(one) == option_name(argument))
+        !own.iter().any(|one| strip_option_value(one) == strip_option_value(argument))
             && !argument.starts_with("--audit-")
             && !argument.starts_with("--shutdown-delay-duration")
     });
     kept.cloned().collect()
 }
 
-fn option_name(argument: &str) -> &str {
+fn strip_option_value(argument: &str) -> &str {
     argument.split('=').next().unwrap_or_default()
 }

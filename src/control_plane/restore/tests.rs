@@ -188,23 +188,23 @@ fn what_a_container_said_last_is_the_reason_of_a_pod() {
     assert_eq!(full.reason(), "NoSpaceToRestore");
 }
 
-fn managed_entry(manager: &str, operation: &str, fields: Value) -> Value {
+fn build_managed_entry(manager: &str, operation: &str, fields: Value) -> Value {
     json!({"manager": manager, "operation": operation, "fieldsV1": fields})
 }
 
 #[test]
 fn fields_are_given_back_to_who_owned_them() {
     let before = vec![
-        managed_entry("fleetctl", "Apply", json!({"f:spec": {"f:replicas": {}, "f:template": {}}})),
-        managed_entry("kube-controller-manager", "Update", json!({"f:status": {}})),
+        build_managed_entry("fleetctl", "Apply", json!({"f:spec": {"f:replicas": {}, "f:template": {}}})),
+        build_managed_entry("kube-controller-manager", "Update", json!({"f:status": {}})),
     ];
     let owner = find_owner(&before, ".spec.replicas").unwrap();
     assert_eq!(owner, FieldOwner { manager: "fleetctl".to_owned(), operation: "Apply".to_owned() });
     assert_eq!(find_owner(&before, ".spec.selector"), None);
     let taken = vec![
-        managed_entry("fleetctl", "Apply", json!({"f:spec": {"f:template": {}}})),
+        build_managed_entry("fleetctl", "Apply", json!({"f:spec": {"f:template": {}}})),
         before[1].clone(),
-        managed_entry("fleetctl-restore", "Update", json!({"f:spec": {"f:replicas": {}}})),
+        build_managed_entry("fleetctl-restore", "Update", json!({"f:spec": {"f:replicas": {}}})),
     ];
     assert_eq!(give_back(taken, &owner).unwrap(), before);
     assert_eq!(give_back(before, &owner), None, "nothing was taken");
@@ -217,14 +217,10 @@ fn build_fingerprints(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[test]
 fn a_backup_fits_by_its_keys_and_its_api_server() {
     let here = build_fingerprints(&[("ca.crt", "a"), ("etcd-ca.crt", "b")]);
-    assert!(compare_fingerbuild_fingerprints(&build_fingerprints(&[("ca.crt", "a")]), &here).is_empty());
+    assert!(compare_fingerprints(&build_fingerprints(&[("ca.crt", "a")]), &here).is_empty());
     let other = build_fingerprints(&[("ca.crt", "z"), ("encryption.yaml/key1", "c"), ("etcd-ca.crt", "b")]);
-    assert_eq!(compare_fingerbuild_fingerprints(&other, &here), ["ca.crt", "encryption.yaml/key1"]);
-    assert_eq!(
-        compare_fingerbuild_fingerprints(&build_fingerprints(&[]), &here).len(),
-        1,
-        "a backup that names none fits nothing"
-    );
+    assert_eq!(compare_fingerprints(&other, &here), ["ca.crt", "encryption.yaml/key1"]);
+    assert_eq!(compare_fingerprints(&build_fingerprints(&[]), &here).len(), 1, "a backup that names none fits nothing");
     for (image, fits) in [
         ("registry.k8s.io/kube-apiserver:v1.36.0", true),
         ("r:5000/kube-apiserver:v1.37.2", true),

@@ -221,30 +221,30 @@ mod tests {
         }
     }
 
-    fn pod_running(image: &str) -> Value {
+    fn build_running_pod(image: &str) -> Value {
         pod(image, json!({"state": {"running": {}}}))
     }
 
-    fn pod_waiting(image: &str) -> Value {
+    fn build_waiting_pod(image: &str) -> Value {
         pod(image, json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}))
     }
 
     #[test]
     fn there_is_a_way_back_before_it_has_run_and_where_its_minor_stays() {
         // What runs is still the former one.
-        assert_eq!(evaluate_downgrade(&live(NEW), &[pod_waiting(NEW), pod_running(OLD)], AT_25), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[build_waiting_pod(NEW), build_running_pod(OLD)], AT_25), None);
         assert_eq!(evaluate_downgrade(&live(NEW), &[], AT_25), None);
-        assert_eq!(evaluate_downgrade(&live(NEW), &[pod_running(NEW)], AT_31), None);
-        assert_eq!(evaluate_downgrade(&live(OLD), &[pod_running(OLD)], AT_31), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[build_running_pod(NEW)], AT_31), None);
+        assert_eq!(evaluate_downgrade(&live(OLD), &[build_running_pod(OLD)], AT_31), None);
         // Of which nothing is known.
         let digest = "kube-apiserver@sha256:00";
-        assert_eq!(evaluate_downgrade(&live(digest), &[pod_running(digest)], AT_25), None);
+        assert_eq!(evaluate_downgrade(&live(digest), &[build_running_pod(digest)], AT_25), None);
         assert_eq!(image_minor("localhost:5000/kube-apiserver"), None);
     }
 
     #[test]
     fn no_minor_is_skipped_by_an_api_server_that_has_run() {
-        let (running, waiting) = ([pod_running(NEW)], [pod_waiting(NEW)]);
+        let (running, waiting) = ([build_running_pod(NEW)], [build_waiting_pod(NEW)]);
         let skipped = Some(UpgradeRefused::MinorSkipped { now: AT_31, wanted: AT_36, hub: AT_36 });
         assert_eq!(judge_change(&live(NEW), &running, false, None, AT_36, AT_36), skipped);
         // It is completely installed, and its node is lost.
