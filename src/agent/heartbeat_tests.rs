@@ -170,11 +170,11 @@ async fn unanswered_renewals_are_bounded() {
 #[test]
 fn a_future_renewal_has_no_age() {
     let mut lease = held_by("you");
-    let at = |second| Timestamp::from_second(second).unwrap();
-    assert_eq!(lease_age(&lease, at(100)), Duration::ZERO);
-    lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
-    assert_eq!(lease_age(&lease, at(150)), Duration::from_secs(50));
-    assert_eq!(lease_age(&lease, at(50)), Duration::ZERO);
+    let [before, renewed, after] = [50, 100, 150].map(|second| Timestamp::from_second(second).unwrap());
+    assert_eq!(lease_age(&lease, renewed), Duration::ZERO);
+    lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(renewed));
+    assert_eq!(lease_age(&lease, after), Duration::from_secs(50));
+    assert_eq!(lease_age(&lease, before), Duration::ZERO);
 }
 
 #[test]

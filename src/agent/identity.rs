@@ -254,14 +254,15 @@ fn new_key() -> Result<BTreeMap<String, ByteString>, CallError> {
 }
 
 fn read_identity(secret: &Secret) -> Option<Identity> {
-    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-    let key = text(KEY)?;
+    let [key, certificate, issuer] =
+        [KEY, CERTIFICATE, ISSUER].map(|key| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok());
+    let key = key?;
     let pair = KeyPair::from_pem(&key).ok()?;
     Some(Identity {
         key,
         // One of another key cannot be used, however long it is valid.
-        certificate: text(CERTIFICATE).and_then(|pem| Certificate::parse(&pem)).filter(|found| found.is_of(&pair)),
-        issuer: text(ISSUER).unwrap_or_default(),
+        certificate: certificate.and_then(|pem| Certificate::parse(&pem)).filter(|found| found.is_of(&pair)),
+        issuer: issuer.unwrap_or_default(),
         leave: is_asked(secret.annotations(), ANNOTATION_LEAVE),
         drain: is_asked(secret.annotations(), ANNOTATION_DRAIN),
     })

@@ -254,24 +254,22 @@ impl Agent {
 
     /// Deregisters without a certificate that the control plane accepts.
     async fn withdraw_registration(&self, init: &Init, identity: &Identity, id: &str) -> Result<SessionEnd, Blocked> {
-        let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
-        let control_plane = daemon_client::token_client(init).map_err(|e| failed(e.to_string()))?;
+        let control_plane = daemon_client::token_client(init).map_err(|e| Blocked::new(LEAVE_FAILED, &e))?;
         let withdrawn = tokio::select! {
             withdrawn = register::request_withdrawal(&control_plane, &self.args, &self.validity, id, &identity.key) => withdrawn,
             // That request cannot be withdrawn. Where it is executed all the same, we register once more.
             () = self.store.leave_withdrawn() => return Ok(SessionEnd::Restart),
         };
-        match withdrawn {
-            Ok(()) => {}
+        let failure = match withdrawn {
+            Ok(()) => None,
             Err(RegisterError::Call(error)) if error.status_code() == Some(401) => {
-                return Err(failed(
-                    "401: the control plane accepts neither this agent's certificate nor the init token".to_owned(),
-                ));
+                Some("401: the control plane accepts neither this agent's certificate nor the init token".to_owned())
             }
-            Err(RegisterError::Call(error)) => {
-                return Err(failed(format!("{}: {error}", classify_hop(&error).as_str())));
-            }
-            Err(error) => return Err(failed(error.to_string())),
+            Err(RegisterError::Call(error)) => Some(format!("{}: {error}", classify_hop(&error).as_str())),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = failure {
+            return Err(Blocked::new(LEAVE_FAILED, &why));
         }
         let _ = self
             .store
@@ -303,20 +301,20 @@ impl Agent {
 
     async fn register_with_token(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
         let control_plane = daemon_client::token_client(init).map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
-        let waiting = async |reason: &'static str, message: String| {
-            if self.state.set_blocked(reason, &message) {
-                tracing::info!(reason, detail = message, "registering");
-                let _ = self.store.report_registration(phase::REGISTERING, reason, &message).await;
-            }
-        };
         let (args, validity, key) = (&self.args, &self.validity, &identity.key);
         // Certificates of this key may be anywhere: unless the control plane has it on record, it is replaced.
         let rejoins = identity.certificate.is_some();
         let requested = async {
             if rejoins {
-                register::request_rejoin(&control_plane, args, validity, id, key, waiting).await
+                register::request_rejoin(&control_plane, args, validity, id, key, async |reason, message| {
+                    self.report_waiting(reason, &message).await;
+                })
+                .await
             } else {
-                register::request_certificate(&control_plane, args, validity, id, key, waiting).await
+                register::request_certificate(&control_plane, args, validity, id, key, async |reason, message| {
+                    self.report_waiting(reason, &message).await;
+                })
+                .await
             }
         };
         let changed = async {
@@ -365,6 +363,14 @@ impl Agent {
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
     }
+
+    /// Reports why the registration is not finished yet.
+    async fn report_waiting(&self, reason: &'static str, message: &str) {
+        if self.state.set_blocked(reason, message) {
+            tracing::info!(reason, detail = message, "registering");
+            let _ = self.store.report_registration(phase::REGISTERING, reason, message).await;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -392,24 +398,26 @@ mod tests {
             "clusters: [{{name: fleet, cluster: {{server: 'https://{}', certificate-authority-data: ''}}}}]\nusers: [{{name: u, user: {{token: t}}}}]",
             listener.local_addr().unwrap()
         );
-        let answer = move |request: Request<Incoming>| {
-            let reads = request.method() == Method::GET && request.uri().path().ends_with("/leases/fleet-agent");
-            let by_token = request.headers().contains_key(header::AUTHORIZATION);
-            let code = if reads && !by_token { code } else { 401 };
-            let lease = json!({ "apiVersion": "v1", "kind": "Lease", "metadata": { "name": "fleet-agent" } });
-            let body = if code == 200 { lease } else { test_api::failure(code) };
-            let response = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
-            std::future::ready(response.body(Full::new(Bytes::from(body.to_string()))))
-        };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)));
+                let service = service_fn(move |request| std::future::ready(answer_lease_read(code, &request)));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
         let mut init = Init::parse(&init).unwrap();
         // Without TLS, so that the test needs no certificate.
         init.server = init.server.replace("https://", "http://");
         init
+    }
+
+    fn answer_lease_read(code: u16, request: &Request<Incoming>) -> http::Result<Response<Full<Bytes>>> {
+        let reads = request.method() == Method::GET && request.uri().path().ends_with("/leases/fleet-agent");
+        let by_token = request.headers().contains_key(header::AUTHORIZATION);
+        let code = if reads && !by_token { code } else { 401 };
+        let lease = json!({ "apiVersion": "v1", "kind": "Lease", "metadata": { "name": "fleet-agent" } });
+        let body = if code == 200 { lease } else { test_api::failure(code) };
+        let response = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
+        response.body(Full::new(Bytes::from(body.to_string())))
     }
 
     /// Returns an agent of the cluster `west`, and what it saved last.
@@ -460,16 +468,15 @@ mod tests {
 
     #[test]
     fn a_pending_request_stays_reported() {
-        let report = |state: &str| Registration {
+        let [requested, connected] = [phase::REGISTERING, phase::CONNECTED].map(|state| Registration {
             state: state.to_owned(),
             reason: String::new(),
             message: String::new(),
             at: String::new(),
-        };
-        let requested = report(phase::REGISTERING);
+        });
         let unreachable = Blocked::new("ControlPlaneUnreachable", "tcp: refused");
         assert_eq!(unreachable.registration_state(Some(&requested)), phase::REGISTERING);
-        assert_eq!(unreachable.registration_state(Some(&report(phase::CONNECTED))), phase::BLOCKED);
+        assert_eq!(unreachable.registration_state(Some(&connected)), phase::BLOCKED);
         assert_eq!(unreachable.registration_state(None), phase::BLOCKED);
         assert_eq!(Blocked::new(LEAVE_FAILED, "tcp: refused").registration_state(Some(&requested)), phase::BLOCKED);
         let denied = Blocked { retry_soon: false, ..Blocked::new("ClusterNameInUse", "another has it") };

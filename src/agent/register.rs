@@ -113,6 +113,18 @@ fn request_object(
     })
 }
 
+fn annotated_request_object(
+    args: &Args,
+    seconds: i32,
+    cluster_id: &str,
+    key: &str,
+    annotation: &str,
+) -> Result<CertificateSigningRequest, RegisterError> {
+    let mut request = request_object(args, seconds, cluster_id, key)?;
+    request.annotations_mut().insert(annotation.to_owned(), "true".to_owned());
+    Ok(request)
+}
+
 /// Deregisters a cluster without a certificate, and waits until the control plane has removed it.
 ///
 /// It is requested by a CSR of the same key, which the control plane denies once nothing of this cluster is left there.
@@ -123,12 +135,13 @@ pub async fn request_withdrawal(
     cluster_id: &str,
     key: &str,
 ) -> Result<(), RegisterError> {
-    let request = |seconds| -> Result<_, RegisterError> {
-        let mut request = request_object(args, seconds, cluster_id, key)?;
-        request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
-        Ok(request)
-    };
-    match request_with_validity(control_plane, validity, request, async |_, _| {}).await {
+    let answered = request_with_validity(
+        control_plane,
+        validity,
+        |seconds| annotated_request_object(args, seconds, cluster_id, key, ANNOTATION_LEAVE),
+        async |_, _| {},
+    );
+    match answered.await {
         Err(RegisterError::Denied { reason, .. }) if [gone::CLUSTER_LEFT, gone::NOT_REGISTERED].contains(&&*reason) => {
             Ok(())
         }
@@ -167,12 +180,13 @@ pub async fn request_rejoin(
     key: &str,
     waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    let request = |seconds| -> Result<_, RegisterError> {
-        let mut request = request_object(args, seconds, cluster_id, key)?;
-        request.annotations_mut().insert(ANNOTATION_REJOIN.to_owned(), "true".to_owned());
-        Ok(request)
-    };
-    request_with_validity(control_plane, validity, request, waiting).await
+    request_with_validity(
+        control_plane,
+        validity,
+        |seconds| annotated_request_object(args, seconds, cluster_id, key, ANNOTATION_REJOIN),
+        waiting,
+    )
+    .await
 }
 
 /// Requests the validity that is known to be allowed. Where it is not any more, the denial says what is, and the request is
@@ -299,10 +313,9 @@ mod tests {
             let (control_plane, asked) = control_plane_of(says, json!({ "certificate": STANDARD.encode(&pem) }));
             let validity = Validity::new(WANTED);
             for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
-                let quiet = async |_: &'static str, _: String| {};
-                let found = request_certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet)
-                    .await
-                    .unwrap();
+                let key = pair.serialize_pem();
+                let found =
+                    request_certificate(&control_plane, &args(), &validity, ID, &key, async |_, _| {}).await.unwrap();
                 assert_eq!(found.pem, pem);
                 let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
                 assert_eq!(*asked.lock().unwrap(), expected);

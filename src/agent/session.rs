@@ -250,10 +250,10 @@ impl Session {
     }
 
     async fn renew_certificate(&self, control_plane: &Client) -> Result<(), RegisterError> {
-        let quiet = async |_: &'static str, _: String| {};
         let (args, validity, key) = (&self.args, &self.validity, &self.identity.key);
         let certificate =
-            register::request_certificate(control_plane, args, validity, &self.cluster_id, key, quiet).await?;
+            register::request_certificate(control_plane, args, validity, &self.cluster_id, key, async |_, _| {})
+                .await?;
         self.store.save_certificate(&self.identity.key, &certificate, &self.init.control_plane_digest()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())

@@ -138,14 +138,16 @@ impl Args {
 mod tests {
     use super::*;
 
+    /// The arguments of the chart with more behind them.
+    fn parse_chart_args(more: &[&str]) -> Args {
+        let chart = ["fleet-agent", "--cluster-name=west", "--admin-address=0.0.0.0:8080", "--region=one"];
+        Cli::try_parse_from(chart.iter().chain(more)).unwrap().args.unwrap()
+    }
+
     #[test]
     fn the_last_of_repeated_flags_counts() {
-        let args = |more: &[&str]| {
-            let chart = ["fleet-agent", "--cluster-name=west", "--admin-address=0.0.0.0:8080", "--region=one"];
-            Cli::try_parse_from(chart.iter().chain(more)).unwrap().args.unwrap()
-        };
-        assert_eq!(args(&[]).admin_address, "0.0.0.0:8080".parse().unwrap());
-        let more = args(&["--admin-address=127.0.0.1:9090", "--region=two", "--log-format=text"]);
+        assert_eq!(parse_chart_args(&[]).admin_address, "0.0.0.0:8080".parse().unwrap());
+        let more = parse_chart_args(&["--admin-address=127.0.0.1:9090", "--region=two", "--log-format=text"]);
         assert_eq!(more.admin_address, "127.0.0.1:9090".parse().unwrap());
         assert_eq!((more.region.as_deref(), more.cluster_name.as_str()), (Some("two"), "west"));
     }

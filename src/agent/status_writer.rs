@@ -141,12 +141,7 @@ impl Reporter {
                 taken = observed.take_snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
             }
             let Some((_, snapshot)) = &mut taken else { continue };
-            let is_due = |(at, facts): &(Instant, ServerFacts)| {
-                let is_served = |kind: &ExtraKind| facts.apis.contains(&kind.api_version());
-                let is_complete = self.extra_kinds.iter().all(is_served);
-                at.elapsed() > if is_complete { FACTS_INTERVAL } else { LOOK_AGAIN } || facts.git_version.is_empty()
-            };
-            if facts.as_ref().is_none_or(is_due) {
+            if facts.as_ref().is_none_or(|(at, facts)| self.are_facts_outdated(*at, facts)) {
                 let before = facts.take().map(|(_, before)| before);
                 facts = Some((
                     Instant::now(),
@@ -183,6 +178,12 @@ impl Reporter {
                 tracing::info!(outcome, "report of the inventory");
             }
         }
+    }
+
+    /// Returns whether the facts that were read at a time are to be read again.
+    fn are_facts_outdated(&self, at: Instant, facts: &ServerFacts) -> bool {
+        let is_complete = self.extra_kinds.iter().all(|kind| facts.apis.contains(&kind.api_version()));
+        at.elapsed() > if is_complete { FACTS_INTERVAL } else { LOOK_AGAIN } || facts.git_version.is_empty()
     }
 
     /// Reports a whole inventory.
@@ -496,20 +497,20 @@ mod tests {
     #[test]
     fn copies_without_a_schedule_are_reported_once_they_are_counted() {
         let now = Timestamp::from_second(0).unwrap();
-        let count = |copies_without_schedule| {
+        let counts = [None, Some(0), Some(3)].map(|copies_without_schedule| {
             status_of(&Snapshot { copies_without_schedule, ..snapshot(1) }, None, now)
                 .get("copiesWithoutSchedule")
                 .cloned()
-        };
-        assert_eq!([count(None), count(Some(0)), count(Some(3))], [None, Some(json!(0)), Some(json!(3))]);
+        });
+        assert_eq!(counts, [None, Some(json!(0)), Some(json!(3))]);
 
-        let data = |names: &[String]| {
+        let names: Vec<String> = (0..30).map(|n| format!("PersistentVolumeClaim shop/data-{n:02}")).collect();
+        let [nothing, reported] = [&names[..0], &names[..]].map(|names| {
             let data_without_schedule = Some(DataWithoutSchedule::from_names(names));
             status_of(&Snapshot { data_without_schedule, ..snapshot(1) }, None, now).get("dataWithoutSchedule").cloned()
-        };
-        assert_eq!(data(&[]), None);
-        let names: Vec<String> = (0..30).map(|n| format!("PersistentVolumeClaim shop/data-{n:02}")).collect();
-        let reported = data(&names).unwrap();
+        });
+        assert_eq!(nothing, None);
+        let reported = reported.unwrap();
         assert_eq!(reported["count"], 30);
         assert_eq!(reported["first"], json!(names[..20]));
     }

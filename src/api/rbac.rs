@@ -36,6 +36,11 @@ impl Right {
         Self::expand_verbs(scope, group, resource, verbs, false)
     }
 
+    /// Rights in one namespace without which the program stops.
+    pub fn needed_namespace_rights(group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
+        Self::needed_rights(Scope::Namespace, group, resource, verbs)
+    }
+
     /// Rights without which it explains or checks less.
     pub fn optional_rights(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
         Self::expand_verbs(scope, group, resource, verbs, true)

@@ -44,9 +44,7 @@ impl Engine {
         if entries.is_empty() {
             return Ok(());
         }
-        let failed = |error| Error::for_object("give back", target, error);
-        let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
-        write_entries(server, kind, target, live, |live| with_former(live, entries)).await.map_err(failed)
+        give_back_fields(server, kind, target, |live| with_former(live, entries)).await
     }
 
     /// Removes our entry, so that nothing of an object is ours any more. Nothing but `managedFields` changes.
@@ -56,10 +54,22 @@ impl Engine {
         kind: &Kind,
         target: &ObjectRef,
     ) -> Result<(), Error> {
-        let failed = |error| Error::for_object("give back", target, error);
-        let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
-        write_entries(server, kind, target, live, without_ours).await.map_err(failed)
+        give_back_fields(server, kind, target, without_ours).await
     }
+}
+
+/// Reads an object and writes other entries, so that its fields belong to others again.
+async fn give_back_fields(
+    server: &Server,
+    kind: &Kind,
+    target: &ObjectRef,
+    others: impl Fn(&Value) -> Option<Vec<Value>>,
+) -> Result<(), Error> {
+    let written = match server.get_metadata(kind, target.namespace.as_deref(), &target.name).await {
+        Ok(live) => write_entries(server, kind, target, live, others).await,
+        Err(error) => Err(error),
+    };
+    written.map_err(|error| Error::for_object("give back", target, error))
 }
 
 /// Writes other entries than those of `live`. Where somebody wrote in between, it is read and done again.
@@ -101,13 +111,15 @@ fn without_ours(live: &Value) -> Option<Vec<Value>> {
 /// The entries with the former ones of tools in the place of ours; none where they are like that. What a tool has written
 /// since stays its own.
 fn with_former(live: &Value, former: &[Value]) -> Option<Vec<Value>> {
-    let is_our_own = |entry: &Value| is_tool(entry) && text_at(entry, "/manager") == Some(MANAGER);
     let now = items_at(live, "/metadata/managedFields");
-    let mut entries: Vec<Value> = now.iter().filter(|entry| !is_our_own(entry)).cloned().collect();
+    let mut entries: Vec<Value> =
+        now.iter().filter(|entry| !is_tool(entry) || text_at(entry, "/manager") != Some(MANAGER)).cloned().collect();
     let names = ["manager", "operation", "apiVersion"];
     for entry in former {
-        let same = |known: &&mut Value| is_tool(known) && names.iter().all(|name| known.get(name) == entry.get(name));
-        match (entries.iter_mut().find(same), entry.get("fieldsV1")) {
+        let known = entries
+            .iter_mut()
+            .find(|known| is_tool(known) && names.iter().all(|name| known.get(name) == entry.get(name)));
+        match (known, entry.get("fieldsV1")) {
             (Some(known), Some(fields)) => merge_field_sets(&mut known["fieldsV1"], fields),
             (Some(_), None) => {}
             (None, _) => entries.push(entry.clone()),
@@ -164,15 +176,20 @@ fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, other
                 map.remove(name);
             }
         } else if let Some(items) = after.as_array_mut() {
-            let is_it = |item: &&Value| managed_fields::names_item(key, item) || managed_fields::is_item(key, item);
-            let wanted = manifest.and_then(Value::as_array).and_then(|items| items.iter().find(is_it));
-            let Some(at) = items.iter().position(|item| is_it(&item)) else { continue };
+            let wanted =
+                manifest.and_then(Value::as_array).and_then(|items| items.iter().find(|item| is_keyed_item(key, item)));
+            let Some(at) = items.iter().position(|item| is_keyed_item(key, item)) else { continue };
             drop_unset(&mut items[at], child, wanted, &below);
             if wanted.is_none() && below.is_empty() {
                 items.remove(at);
             }
         }
     }
+}
+
+/// Returns whether a key of managed fields is about this item of a list.
+fn is_keyed_item(key: &str, item: &Value) -> bool {
+    managed_fields::names_item(key, item) || managed_fields::is_item(key, item)
 }
 
 /// The entries with those of tools in one of ours; none when there is nothing to rename or we have one already.
@@ -244,65 +261,76 @@ mod tests {
         assert_eq!(merged[1], entry("argocd", "Apply", &json!({"f:data": {"f:c": {}}})));
     }
 
+    /// An object that a backup tool has written with these fields, and a controller after it.
+    fn restored_object(operation: &str, fields: &Value) -> Value {
+        let controller = entry("kube-controller-manager", "Update", &json!({"f:metadata": {"f:annotations": {}}}));
+        json!({"metadata": {"managedFields": [entry("backup-server", operation, fields), controller]}})
+    }
+
     #[test]
     fn what_a_backup_tool_has_restored_is_taken_over_under_whatever_name() {
         let labels = json!({"f:metadata": {"f:labels": {"f:fleet-scheduler.io/install": {}}}, "f:data": {"f:a": {}}});
-        let live = |operation: &str| {
-            let controller = entry("kube-controller-manager", "Update", &json!({"f:metadata": {"f:annotations": {}}}));
-            json!({"metadata": {"managedFields": [entry("backup-server", operation, &labels), controller]}})
-        };
-        let merged = merged_entries(&live("Update")).unwrap();
+        let merged = merged_entries(&restored_object("Update", &labels)).unwrap();
         assert_eq!(merged.len(), 2);
         assert_eq!(merged[0], entry(MANAGER, "Apply", &labels));
-        assert_eq!(merged_entries(&live("Apply")), None, "who applies holds what it applies");
+        assert_eq!(merged_entries(&restored_object("Apply", &labels)), None, "who applies holds what it applies");
+    }
+
+    /// An object of ours with the entries of a controller and `more`.
+    fn adopted_object(controller: &Value, more: &[Value]) -> Value {
+        let ours = [
+            controller.clone(),
+            entry(MANAGER, "Apply", &json!({"f:metadata": {}})),
+            entry(MANAGER, "Update", &json!({"f:data": {"f:a": {}}})),
+        ];
+        let entries = [&ours[..], more].concat();
+        json!({"metadata": {"managedFields": entries}})
     }
 
     #[test]
     fn the_entries_of_tools_come_back_in_the_place_of_ours_and_with_what_they_have_written_since() {
         let controller = entry("kube-controller-manager", "Update", &json!({"f:status": {}}));
-        let helm = |fields: Value| entry("helm", "Apply", &fields);
-        let before = json!({"metadata": {"managedFields": [helm(json!({"f:data": {"f:a": {}}})), controller]}});
+        let before = json!({"metadata": {"managedFields": [entry("helm", "Apply", &json!({"f:data": {"f:a": {}}})), controller]}});
         let former = find_tool_entries(&before, 1024);
-        assert_eq!(former, [helm(json!({"f:data": {"f:a": {}}}))]);
+        assert_eq!(former, [entry("helm", "Apply", &json!({"f:data": {"f:a": {}}}))]);
         assert_eq!(find_tool_entries(&before, 64), Vec::<Value>::new(), "they do not fit");
-        let live = |more: &[Value]| {
-            let ours = [
-                controller.clone(),
-                entry(MANAGER, "Apply", &json!({"f:metadata": {}})),
-                entry(MANAGER, "Update", &json!({"f:data": {"f:a": {}}})),
-            ];
-            let all = [&ours[..], more].concat();
-            json!({"metadata": {"managedFields": all}})
-        };
-        assert_eq!(with_former(&live(&[]), &former).unwrap(), [controller.clone(), former[0].clone()]);
-        let since = helm(json!({"f:data": {"f:b": {}}}));
-        let both = helm(json!({"f:data": {"f:a": {}, "f:b": {}}}));
-        assert_eq!(with_former(&live(&[since]), &former).unwrap(), [controller.clone(), both]);
+        assert_eq!(
+            with_former(&adopted_object(&controller, &[]), &former).unwrap(),
+            [controller.clone(), former[0].clone()]
+        );
+        let since = entry("helm", "Apply", &json!({"f:data": {"f:b": {}}}));
+        let both = entry("helm", "Apply", &json!({"f:data": {"f:a": {}, "f:b": {}}}));
+        assert_eq!(with_former(&adopted_object(&controller, &[since]), &former).unwrap(), [controller.clone(), both]);
         assert!(with_former(&before, &former).is_none(), "a second time there is nothing to do");
+    }
+
+    fn list_containers(names: &[&str]) -> Vec<Value> {
+        names.iter().map(|name| json!({"name": name})).collect()
+    }
+
+    /// The managed fields of a list of containers.
+    fn container_fields(names: &[&str]) -> Value {
+        let fields = names.iter().map(|name| (format!("k:{{\"name\":\"{name}\"}}"), json!({".": {}, "f:name": {}})));
+        Value::Object(fields.collect())
     }
 
     #[test]
     fn what_only_a_tool_has_set_goes_with_its_entry() {
-        let containers = |names: &[&str]| names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>();
-        let held = |names: &[&str]| {
-            let of = |name: &&str| (format!("k:{{\"name\":\"{name}\"}}"), json!({".": {}, "f:name": {}}));
-            Value::Object(names.iter().map(of).collect())
-        };
         let live = json!({"metadata": {"labels": {"a": "1"}, "annotations": {"x": "1"}, "finalizers": ["f", "g"],
             "managedFields": [
                 entry("helm", "Update", &json!({
                     "f:metadata": {"f:labels": {".": {}, "f:a": {}, "f:b": {}}, "f:annotations": {".": {}, "f:x": {}},
                         "f:finalizers": {".": {}, "v:\"f\"": {}, "v:\"g\"": {}}},
-                    "f:spec": {"f:replicas": {}, "f:containers": held(&["one", "side", "shared"])}})),
-                entry("operator", "Update", &json!({"f:spec": {"f:containers": held(&["shared"])}}))]}});
+                    "f:spec": {"f:replicas": {}, "f:containers": container_fields(&["one", "side", "shared"])}})),
+                entry("operator", "Update", &json!({"f:spec": {"f:containers": container_fields(&["shared"])}}))]}});
         let mut after = json!({"metadata": {"labels": {"a": "1", "b": "2", "c": "3"}, "annotations": {"x": "1"}, "finalizers": ["f", "g"]},
-            "spec": {"replicas": 3, "containers": containers(&["one", "side", "shared", "other"])}});
-        let manifest = json!({"metadata": {"labels": {"a": "1"}, "finalizers": ["g"]}, "spec": {"containers": containers(&["one"])}});
+            "spec": {"replicas": 3, "containers": list_containers(&["one", "side", "shared", "other"])}});
+        let manifest = json!({"metadata": {"labels": {"a": "1"}, "finalizers": ["g"]}, "spec": {"containers": list_containers(&["one"])}});
         drop_with(&mut after, &live, &manifest);
         assert_eq!(
             after,
             json!({"metadata": {"labels": {"a": "1", "c": "3"}, "finalizers": ["g"]},
-                "spec": {"containers": containers(&["one", "shared", "other"])}})
+                "spec": {"containers": list_containers(&["one", "shared", "other"])}})
         );
     }
 }

@@ -53,9 +53,10 @@ impl Scaler {
 
 /// Returns whether an autoscaler is one of this object, in whichever version it names it.
 fn is_autoscaler_of(autoscaler: &Value, target: &ObjectRef) -> bool {
-    let of = |field: &str| text_at(autoscaler, &format!("/spec/scaleTargetRef/{field}")).unwrap_or_default();
-    let (group, _) = of("apiVersion").split_once('/').unwrap_or_default();
-    target.is_kind(group, of("kind")) && target.name == of("name")
+    let [api_version, kind, name] = ["apiVersion", "kind", "name"]
+        .map(|field| text_at(autoscaler, &format!("/spec/scaleTargetRef/{field}")).unwrap_or_default());
+    let (group, _) = api_version.split_once('/').unwrap_or_default();
+    target.is_kind(group, kind) && target.name == name
 }
 
 /// Finds the owners of the replicas of those of these live objects (or their metadata) that somebody has scaled.
@@ -76,10 +77,9 @@ pub(crate) async fn find_scalers<'a>(
         let selection = Selection { namespace, ..Selection::default() };
         // Whoever may not read them goes on as if the manager were one.
         let autoscalers = server.list_objects(&kind, &selection).await.ok();
-        let judged = |(target, manager): (&ObjectRef, &str)| {
+        found.extend(taken.into_iter().map(|(target, manager)| {
             (target.clone(), Scaler::from_autoscalers(target, manager, autoscalers.as_deref()))
-        };
-        found.extend(taken.into_iter().map(judged));
+        }));
     }
     found
 }
@@ -97,18 +97,21 @@ mod tests {
     #[test]
     fn replicas_are_an_autoscalers_only_where_one_is_for_that_object() {
         let target = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
-        let of = |manager, autoscalers: &[Value]| Scaler::from_autoscalers(&target, manager, Some(autoscalers));
         let its = [autoscaler("apps/v1", "Deployment", "d")];
-        assert_eq!(of(AUTOSCALERS, &its), Scaler::Autoscaler("a".to_owned()));
-        assert_eq!(of("oc", &its), Scaler::Autoscaler("a".to_owned()), "whoever scaled last");
+        assert_eq!(Scaler::from_autoscalers(&target, AUTOSCALERS, Some(&its)), Scaler::Autoscaler("a".to_owned()));
+        assert_eq!(
+            Scaler::from_autoscalers(&target, "oc", Some(&its)),
+            Scaler::Autoscaler("a".to_owned()),
+            "whoever scaled last"
+        );
         let others = [
             autoscaler("apps/v1", "Deployment", "e"),
             autoscaler("apps/v1", "StatefulSet", "d"),
             autoscaler("example.com/v1", "Deployment", "d"),
         ];
         for none in [&others[..], &[]] {
-            assert_eq!(of(AUTOSCALERS, none), Scaler::Gone);
-            assert_eq!(of("oc", none), Scaler::Other);
+            assert_eq!(Scaler::from_autoscalers(&target, AUTOSCALERS, Some(none)), Scaler::Gone);
+            assert_eq!(Scaler::from_autoscalers(&target, "oc", Some(none)), Scaler::Other);
         }
     }
 

@@ -51,9 +51,12 @@ impl FromIterator<ObjectRef> for Renderable {
 
 /// The object as a chart names it: the name of a Job ends with a digest of its template, which follows from values.
 fn without_digest(object: &ObjectRef) -> ObjectRef {
-    let is_digest = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match object.name.rsplit_once('-') {
-        Some((name, digest)) if object.is_kind("batch", "Job") && is_digest(digest) => {
+        Some((name, digest))
+            if object.is_kind("batch", "Job")
+                && digest.len() == 16
+                && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
             ObjectRef { name: name.to_owned(), ..object.clone() }
         }
         _ => object.clone(),
@@ -124,32 +127,33 @@ mod tests {
     use super::*;
     use crate::api::kinds::Kind;
 
+    fn reference_to(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
+        ObjectRef::new(&Kind::from_table(group, kind), Some(namespace), name)
+    }
+
     #[test]
     fn an_object_is_renderable_by_kind_namespace_and_name() {
-        let object = |group: &str, kind: &str, namespace: &str, name: &str| {
-            ObjectRef::new(&Kind::from_table(group, kind), Some(namespace), name)
-        };
         let rbac = "rbac.authorization.k8s.io";
         let renderable: Renderable = [
-            object("", "ConfigMap", "fleet", "config"),
-            object(rbac, "Role", "kube-system", "fleet-agent"),
-            object(rbac, "ClusterRole", "", "fleet-agent"),
-            object("batch", "Job", "fleet", "fleet-keys-0123456789abcdef"),
+            reference_to("", "ConfigMap", "fleet", "config"),
+            reference_to(rbac, "Role", "kube-system", "fleet-agent"),
+            reference_to(rbac, "ClusterRole", "", "fleet-agent"),
+            reference_to("batch", "Job", "fleet", "fleet-keys-0123456789abcdef"),
         ]
         .into_iter()
         .collect();
         for (known, refused) in [
-            (object("", "ConfigMap", "fleet", "config"), None),
-            (object(rbac, "Role", "kube-system", "fleet-agent"), None),
-            (object(rbac, "ClusterRole", "", "fleet-agent"), None),
-            (object("batch", "Job", "fleet", "fleet-keys-fedcba9876543210"), None),
-            (object("batch", "Job", "fleet", "other-fedcba9876543210"), Some("with that name")),
-            (object("batch", "Job", "fleet", "fleet-keys-x"), Some("with that name")),
-            (object("", "ConfigMap", "fleet", "config-0123456789abcdef"), Some("with that name")),
-            (object("", "ConfigMap", "kube-system", "config"), Some("in that namespace")),
-            (object("", "ConfigMap", "fleet", "other"), Some("with that name")),
-            (object(rbac, "ClusterRoleBinding", "", "fleet-agent"), Some("this kind")),
-            (object(rbac, "Role", "fleet", "fleet-agent"), Some("in that namespace")),
+            (reference_to("", "ConfigMap", "fleet", "config"), None),
+            (reference_to(rbac, "Role", "kube-system", "fleet-agent"), None),
+            (reference_to(rbac, "ClusterRole", "", "fleet-agent"), None),
+            (reference_to("batch", "Job", "fleet", "fleet-keys-fedcba9876543210"), None),
+            (reference_to("batch", "Job", "fleet", "other-fedcba9876543210"), Some("with that name")),
+            (reference_to("batch", "Job", "fleet", "fleet-keys-x"), Some("with that name")),
+            (reference_to("", "ConfigMap", "fleet", "config-0123456789abcdef"), Some("with that name")),
+            (reference_to("", "ConfigMap", "kube-system", "config"), Some("in that namespace")),
+            (reference_to("", "ConfigMap", "fleet", "other"), Some("with that name")),
+            (reference_to(rbac, "ClusterRoleBinding", "", "fleet-agent"), Some("this kind")),
+            (reference_to(rbac, "Role", "fleet", "fleet-agent"), Some("in that namespace")),
         ] {
             let why = renderable.explain_not_rendered(&known);
             assert_eq!(why.is_none(), refused.is_none(), "{known}: {why:?}");

@@ -60,25 +60,29 @@ mod tests {
 
     use super::*;
 
+    /// A StatefulSet with a template of this metadata beside another one.
+    fn set_with_templates(metadata: Value, spec: &str) -> Value {
+        json!({"spec": {"volumeClaimTemplates": [
+            {"metadata": {"name": "other", "labels": {"a": spec}}},
+            {"metadata": metadata, "spec": {"size": spec}},
+        ]}})
+    }
+
     #[test]
     fn a_template_keeps_its_spec_and_takes_the_metadata_of_its_namesake() {
-        let set = |data: Value, spec: &str| {
-            json!({"spec": {"volumeClaimTemplates": [
-                {"metadata": {"name": "other", "labels": {"a": spec}}},
-                {"metadata": data, "spec": {"size": spec}},
-            ]}})
-        };
-        let mut manifest = set(json!({"name": "data", "labels": {"a": "ours", "b": "ours"}}), "ours");
-        let mut live =
-            set(json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}}), "theirs");
+        let mut manifest = set_with_templates(json!({"name": "data", "labels": {"a": "ours", "b": "ours"}}), "ours");
+        let mut live = set_with_templates(
+            json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}}),
+            "theirs",
+        );
         live["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] = "strange".into();
         let unset = take_metadata(&mut manifest, &live);
         assert_eq!(unset, ["label `a` of `data`", "label `b` of `data`"]);
         let metadata = json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}});
-        assert_eq!(manifest, set(metadata, "ours"), "what has no namesake stays");
+        assert_eq!(manifest, set_with_templates(metadata, "ours"), "what has no namesake stays");
         live["spec"]["volumeClaimTemplates"][1]["metadata"] = json!({"name": "data"});
         assert_eq!(take_metadata(&mut manifest, &live), ["annotation `c` of `data`", "label `a` of `data`"]);
-        assert_eq!(manifest, set(json!({"name": "data"}), "ours"));
+        assert_eq!(manifest, set_with_templates(json!({"name": "data"}), "ours"));
         assert_eq!(take_metadata(&mut manifest, &live), [""; 0]);
     }
 }

@@ -62,14 +62,6 @@ pub(crate) fn parse_conflicts(
     manifest: &Value,
     live: Option<&Value>,
 ) -> Vec<Conflict> {
-    let shown = |object: Option<&Value>, field: &str| {
-        if target.is_secret() {
-            return "(not shown)".to_owned();
-        }
-        object
-            .and_then(|object| value_at_path(object, field))
-            .map_or_else(|| "(not set)".to_owned(), format_short_value)
-    };
     error
         .causes
         .iter()
@@ -85,14 +77,22 @@ pub(crate) fn parse_conflicts(
             });
             Conflict {
                 object: target.clone(),
-                ours: shown(Some(manifest), &cause.field),
-                theirs: shown(live, &cause.field),
+                ours: describe_field_value(target, Some(manifest), &cause.field),
+                theirs: describe_field_value(target, live, &cause.field),
                 field: cause.field.clone(),
                 manager,
                 since,
             }
         })
         .collect()
+}
+
+/// The value of a field of `target`, for people; that of a Secret is not shown.
+fn describe_field_value(target: &ObjectRef, object: Option<&Value>, field: &str) -> String {
+    if target.is_secret() {
+        return "(not shown)".to_owned();
+    }
+    object.and_then(|object| value_at_path(object, field)).map_or_else(|| "(not set)".to_owned(), format_short_value)
 }
 
 /// Returns whether the user allowed to take a field: a bare path allows it on every object, `Kind/name:path` on one.

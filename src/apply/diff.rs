@@ -107,8 +107,6 @@ impl Engine {
     }
 
     async fn diff_step(&self, server: &Server, step: &Step, uid: &str) -> Result<Option<Difference>, Error> {
-        let hidden = |value: &Value| format!("hash:{}", digest_manifest(uid, value));
-        let hide: Option<&dyn Fn(&Value) -> String> = if step.target.is_secret() { Some(&hidden) } else { None };
         let change = if step.action == Action::Create { Change::Create } else { Change::Update };
         let mut difference =
             Difference { object: step.target.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note: None };
@@ -146,7 +144,7 @@ impl Engine {
             live.as_ref().map(comparable_fields).as_ref(),
             Some(&comparable_fields(&after)),
             &mut String::new(),
-            hide,
+            step.target.is_secret().then_some(uid),
             &mut difference.fields,
         );
         difference.fields.sort_by(|a, b| a.path.cmp(&b.path));
@@ -198,8 +196,8 @@ fn describe_missing_parent(step: &Step) -> String {
 /// Returns true where the answer of a dry run is about another version of an object than the one that was read: a dry run
 /// keeps the version that it started from.
 fn is_other_version(live: &Value, answer: &Value) -> bool {
-    let version = |object: &Value| text_at(object, "/metadata/resourceVersion").map(ToOwned::to_owned);
-    version(live).zip(version(answer)).is_some_and(|(live, answer)| live != answer)
+    let [live, answer] = [live, answer].map(|object| text_at(object, "/metadata/resourceVersion"));
+    live.zip(answer).is_some_and(|(live, answer)| live != answer)
 }
 
 /// The part of an object that people mean: without status and what the server counts.
@@ -220,7 +218,7 @@ fn compare_values(
     before: Option<&Value>,
     after: Option<&Value>,
     path: &mut String,
-    hide: Option<&dyn Fn(&Value) -> String>,
+    hash_by: Option<&str>,
     changes: &mut Vec<FieldChange>,
 ) {
     let length = path.len();
@@ -231,7 +229,7 @@ fn compare_values(
             for key in keys {
                 path.push('.');
                 path.push_str(key);
-                compare_values(before.get(key), after.get(key), path, hide, changes);
+                compare_values(before.get(key), after.get(key), path, hash_by, changes);
                 path.truncate(length);
             }
         }
@@ -240,7 +238,7 @@ fn compare_values(
             for (key, value) in after {
                 path.push('.');
                 path.push_str(key);
-                compare_values(None, Some(value), path, hide, changes);
+                compare_values(None, Some(value), path, hash_by, changes);
                 path.truncate(length);
             }
         }
@@ -248,43 +246,50 @@ fn compare_values(
             for (key, value) in before {
                 path.push('.');
                 path.push_str(key);
-                compare_values(Some(value), None, path, hide, changes);
+                compare_values(Some(value), None, path, hash_by, changes);
                 path.truncate(length);
             }
         }
         (Some(Value::Array(before)), Some(Value::Array(after))) => {
             for (selector, before, after) in pair_list_items(before, after) {
                 path.push_str(&selector);
-                compare_values(before, after, path, hide, changes);
+                compare_values(before, after, path, hash_by, changes);
                 path.truncate(length);
             }
         }
         _ => {
-            let secret = hide.filter(|_| {
+            let hash_by = hash_by.filter(|_| {
                 path.starts_with(".data") || path.starts_with(".stringData") || path.contains("last-applied")
             });
-            let show = |value: &Value| secret.map_or_else(|| value.to_string(), |hide| hide(value));
-            changes.push(FieldChange { path: path.clone(), before: before.map(show), after: after.map(show) });
+            let [before, after] = [before, after].map(|value| value.map(|value| show_value(value, hash_by)));
+            changes.push(FieldChange { path: path.clone(), before, after });
         }
     }
 }
 
+/// Shows a value; one that must not be shown as a hash by the uid of the installation.
+fn show_value(value: &Value, hash_by: Option<&str>) -> String {
+    hash_by.map_or_else(|| value.to_string(), |uid| format!("hash:{}", digest_manifest(uid, value)))
+}
+
 /// Items of two lists that belong together: by name where all have one, else by position.
 fn pair_list_items<'a>(before: &'a [Value], after: &'a [Value]) -> Vec<(String, Option<&'a Value>, Option<&'a Value>)> {
-    let have_names = |items: &[Value]| items.iter().all(|item| text_at(item, "/name").is_some());
-    if have_names(before) && have_names(after) {
-        let find = |items: &'a [Value], name: &str| items.iter().find(|item| text_at(item, "/name") == Some(name));
+    if before.iter().chain(after).all(|item| text_at(item, "/name").is_some()) {
         let mut names: Vec<&str> = before.iter().chain(after).filter_map(|item| text_at(item, "/name")).collect();
         names.sort_unstable();
         names.dedup();
         return names
             .into_iter()
-            .map(|name| (format!("[name={name}]"), find(before, name), find(after, name)))
+            .map(|name| (format!("[name={name}]"), find_named_item(before, name), find_named_item(after, name)))
             .collect();
     }
     (0..before.len().max(after.len()))
         .map(|index| (format!("[{index}]"), before.get(index), after.get(index)))
         .collect()
+}
+
+fn find_named_item<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> {
+    items.iter().find(|item| text_at(item, "/name") == Some(name))
 }
 
 #[cfg(test)]
@@ -297,11 +302,12 @@ mod tests {
 
     fn changes(before: &Value, after: &Value, secret: bool) -> Vec<String> {
         let mut changes = Vec::new();
-        let hidden = |value: &Value| format!("hash:{}", digest_manifest("u", value));
-        let hide: Option<&dyn Fn(&Value) -> String> = if secret { Some(&hidden) } else { None };
-        compare_values(Some(before), Some(after), &mut String::new(), hide, &mut changes);
-        let or = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-        changes.iter().map(|c| format!("{}: {} {}", c.path, or(&c.before), or(&c.after))).collect()
+        compare_values(Some(before), Some(after), &mut String::new(), secret.then_some("u"), &mut changes);
+        let shown = changes.iter().map(|change| {
+            let [before, after] = [&change.before, &change.after].map(|value| value.as_deref().unwrap_or("-"));
+            format!("{}: {before} {after}", change.path)
+        });
+        shown.collect()
     }
 
     #[test]

@@ -94,15 +94,20 @@ async fn find_kind_drift(
         .find_served_kind(group, kind)
         .await
         .map_err(|e| Error::from_api_error(format!("find the kind {kind}"), e))?;
-    let failed = |e| Error::from_api_error(format!("read {}", kind.plural), e);
     let mut live: BTreeMap<String, Value> = BTreeMap::new();
     if namespace.is_some() && items.len() > 1 {
         let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
-        let found = server.list_objects(&kind, &selection).await.map_err(failed)?;
+        let found = server
+            .list_objects(&kind, &selection)
+            .await
+            .map_err(|e| Error::from_api_error(format!("read {}", kind.plural), e))?;
         live.extend(found.into_iter().filter_map(|object| Some((ObjectRef::of(&object)?.name, object))));
     } else {
         for item in &items {
-            let found = server.get_metadata(&kind, namespace, &item.object.name).await.map_err(failed)?;
+            let found = server
+                .get_metadata(&kind, namespace, &item.object.name)
+                .await
+                .map_err(|e| Error::from_api_error(format!("read {}", kind.plural), e))?;
             live.extend(found.map(|object| (item.object.name.clone(), object)));
         }
     }
@@ -182,17 +187,18 @@ mod tests {
         );
     }
 
+    fn object_written_by(manager: &str) -> Value {
+        json!({"metadata": {"name": "a", "uid": "u", "managedFields": [
+            {"manager": manager, "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}},
+            {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}})
+    }
+
     #[test]
     fn what_a_renewal_wrote_is_no_drift_and_what_others_wrote_is() {
         let secret = item("", "Secret");
-        let live = |manager: &str| {
-            json!({"metadata": {"name": "a", "uid": "u", "managedFields": [
-                {"manager": manager, "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}},
-                {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}})
-        };
-        let renewed = live(crate::api::labels::KEYS_MANAGER);
+        let renewed = object_written_by(crate::api::labels::KEYS_MANAGER);
         assert_eq!(evaluate_drift(&secret, Some(&renewed), None), None);
-        assert!(evaluate_drift(&secret, Some(&live("kubectl-edit")), None).is_some());
+        assert!(evaluate_drift(&secret, Some(&object_written_by("kubectl-edit")), None).is_some());
         assert!(evaluate_drift(&item("", "ConfigMap"), Some(&renewed), None).is_some(), "it renews Secrets only");
     }
 

@@ -84,8 +84,10 @@ impl Engine {
         let before = step.live.as_ref().and_then(|live| text_at(live, "/metadata/resourceVersion"));
         // A repeated request finds what the first one made, whose answer was lost, and controllers may have written to it.
         // What a run that died had sent may have come late: nobody else has written to it then.
-        let alone = || managed_fields::list_managers(&written.object).iter().all(|manager| manager == MANAGER);
-        let made = written.created || (step.action == Action::Create && (written.repeated || alone()));
+        let made = written.created
+            || (step.action == Action::Create
+                && (written.repeated
+                    || managed_fields::list_managers(&written.object).iter().all(|manager| manager == MANAGER)));
         let done = match step.action {
             _ if made => Done::Created,
             Action::Adopt | Action::Create => Done::Adopted,

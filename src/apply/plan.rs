@@ -73,17 +73,22 @@ impl Plan {
     /// The number of objects that are ours by their labels alone, because the record is lost: neither it nor the journal of
     /// a run that has begun knows of them.
     pub fn found_by_labels(&self) -> usize {
-        let journalled = |step: &Step| self.state.journal.as_ref().is_some_and(|j| j.find_step(&step.target).is_some());
         // A namespace of ours proves no record: it is made before there is one.
-        let ours =
-            |step: &&Step| step.action == Action::Change && !step.target.is_kind("", "Namespace") && !journalled(step);
-        if self.state.record.is_none() { self.steps.iter().filter(ours).count() } else { 0 }
+        let ours = self.steps.iter().filter(|step| {
+            step.action == Action::Change
+                && !step.target.is_kind("", "Namespace")
+                && self.state.journal.as_ref().is_none_or(|journal| journal.find_step(&step.target).is_none())
+        });
+        if self.state.record.is_none() { ours.count() } else { 0 }
     }
 
     /// Returns notes on what objects will not have of their manifests, for people.
     pub fn collect_omissions(&self) -> Vec<String> {
-        let of = |step| Step::describe_omissions(step).map(move |note| format!("{}: {note}", step.target));
-        self.steps.iter().flat_map(of).collect()
+        let notes = self
+            .steps
+            .iter()
+            .flat_map(|step| step.describe_omissions().map(move |note| format!("{}: {note}", step.target)));
+        notes.collect()
     }
 
     /// The same plan, made of what was read from an earlier look on: [`Engine::begin_run`] refuses it when the record was written
@@ -291,9 +296,9 @@ impl Engine {
         let mut steps = Vec::with_capacity(objects.len());
         let mut seen = BTreeSet::new();
         for planned in objects {
-            let of = |pointer: &str| text_at(&planned.object, pointer).unwrap_or_default().to_owned();
-            let (api_version, name) = (of("/apiVersion"), of("/metadata/name"));
-            let key = (api_version.clone(), of("/kind"));
+            let [api_version, kind, name] = ["/apiVersion", "/kind", "/metadata/name"]
+                .map(|pointer| text_at(&planned.object, pointer).unwrap_or_default().to_owned());
+            let key = (api_version.clone(), kind);
             if api_version.is_empty() || key.1.is_empty() || name.is_empty() {
                 return Err(Error::Input(format!(
                     "it needs apiVersion, kind and metadata.name (has `{api_version}`, `{}`, `{name}`)",
@@ -412,9 +417,10 @@ impl Engine {
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
         let applied = managed_fields::owned_entry(live).is_some() || managed_fields::is_of_keys(live);
         let labelled = self.owner.has_owner_labels(live);
-        let recorded = || state.record.as_ref().is_some_and(|record| record.has_object(target, object_uid(live)));
         let here = target.namespace.as_ref() == Some(&self.owner.namespace);
-        labelled && applied || (here || applied && self.other_install(live).is_none()) && recorded()
+        labelled && applied
+            || (here || applied && self.other_install(live).is_none())
+                && state.record.as_ref().is_some_and(|record| record.has_object(target, object_uid(live)))
     }
 }
 

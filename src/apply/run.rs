@@ -61,8 +61,8 @@ impl Engine {
             self.options.journal.as_deref().map(|path| LocalJournal::open_journal_file(path, &journal)).transpose()?;
         let mut applied = BTreeMap::new();
         self.begun.store(false, Ordering::SeqCst);
-        let own = |step: &&Step| step.target.is_kind("", "Namespace") && step.target.name == self.owner.namespace;
-        if let Some(step) = plan.steps.iter().find(own).filter(|step| step.action == Action::Create) {
+        let own = plan.steps.iter().find(|step| self.is_own_namespace(&step.target));
+        if let Some(step) = own.filter(|step| step.action == Action::Create) {
             let steps = [build_journal_entry(step, Undo::Delete)];
             if let Some(local) = &mut local {
                 local.append_steps(&steps)?;
@@ -128,6 +128,10 @@ impl Engine {
         }
         Ok(run)
     }
+
+    fn is_own_namespace(&self, object: &ObjectRef) -> bool {
+        object.is_kind("", "Namespace") && object.name == self.owner.namespace
+    }
 }
 
 impl Plan {
@@ -137,13 +141,13 @@ impl Plan {
         if self.state.journal.is_some() {
             return Vec::new();
         }
-        let due = || self.steps.iter().filter(|step| step.action.is_write() && !is_done(step));
-        let first = due().map(|step| step.stage).min();
-        let stage = || due().filter(|step| Some(step.stage) == first);
-        if stage().any(|step| step.action != Action::Create) {
+        let mut due: Vec<&Step> = self.steps.iter().filter(|step| step.action.is_write() && !is_done(step)).collect();
+        let first = due.iter().map(|step| step.stage).min();
+        due.retain(|step| Some(step.stage) == first);
+        if due.iter().any(|step| step.action != Action::Create) {
             return Vec::new();
         }
-        let steps: Vec<JournalStep> = stage().map(|step| build_journal_entry(step, Undo::Delete)).collect();
+        let steps: Vec<JournalStep> = due.into_iter().map(|step| build_journal_entry(step, Undo::Delete)).collect();
         if steps.iter().any(|step| step.made_set().is_some()) { Vec::new() } else { steps }
     }
 }
@@ -204,8 +208,8 @@ impl Run {
     /// # Errors
     /// As [`Run::apply_stage`].
     pub async fn apply_part(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Error> {
-        let of_part = |step: &&Step| step.stage == stage && wanted(&step.target);
-        let steps: Vec<Step> = self.plan.steps.iter().filter(of_part).cloned().collect();
+        let steps: Vec<Step> =
+            self.plan.steps.iter().filter(|step| step.stage == stage && wanted(&step.target)).cloned().collect();
         for step in steps.iter().filter(|step| step.action == Action::Unchanged) {
             self.keep_known(step);
         }
@@ -232,11 +236,11 @@ impl Run {
         for (target, answer) in answers {
             match answer {
                 Ok(applied) => {
-                    let met = |step: &&Step| step.target == target && step.is_met_by(&applied);
                     // What a run that was interrupted had sent may have come late.
                     let sent_before =
                         self.plan.state.journal.as_ref().is_some_and(|journal| journal.has_created(&target));
-                    theirs.extend(steps.iter().find(met).filter(|_| !sent_before));
+                    let met = steps.iter().find(|step| step.target == target && step.is_met_by(&applied));
+                    theirs.extend(met.filter(|_| !sent_before));
                     self.applied.insert(target, applied);
                 }
                 Err(Failure::Conflicts(found)) => conflicts.extend(found),
@@ -244,8 +248,10 @@ impl Run {
             }
         }
         // Others made them between the look and the write: to undo it is to let go of them.
-        let release = || Undo::Release { patch: Value::Object(Map::new()), entries: Vec::new() };
-        let theirs: Vec<JournalStep> = theirs.into_iter().map(|step| build_journal_entry(step, release())).collect();
+        let theirs = theirs.into_iter().map(|step| {
+            build_journal_entry(step, Undo::Release { patch: Value::Object(Map::new()), entries: Vec::new() })
+        });
+        let theirs: Vec<JournalStep> = theirs.collect();
         if !theirs.is_empty() {
             self.append_journal_entries(&theirs).await?;
         }
@@ -257,8 +263,7 @@ impl Run {
         let Some(live) = &step.live else { return };
         let record = self.plan.state.record.as_ref();
         let origin = record.and_then(|r| r.find_item(&step.target)).map_or(Origin::Created, |item| item.origin);
-        let applied = || Applied::new(step, live, Done::Unchanged, origin);
-        self.applied.entry(step.target.clone()).or_insert_with(applied);
+        self.applied.entry(step.target.clone()).or_insert_with(|| Applied::new(step, live, Done::Unchanged, origin));
     }
 
     /// Writes down how each step is undone, in the cluster and on disk, unless that is written already.
@@ -267,10 +272,9 @@ impl Run {
             return Ok(());
         }
         let known = self.store.lock_store().await.state.journal.clone();
-        let known = |step: &Step| known.as_ref().and_then(|journal| journal.find_step(&step.target)).cloned();
         let (engine, server) = (&self.engine, &self.server);
         let entries: Vec<Result<Option<JournalStep>, Error>> = stream::iter(due)
-            .map(|step| (*step, known(step)))
+            .map(|step| (*step, known.as_ref().and_then(|journal| journal.find_step(&step.target)).cloned()))
             .map(|(step, known)| async move {
                 // What an interrupted run made is gone, if others have made it since: theirs is not to be deleted.
                 let known = known.filter(|known| step.action != Action::Adopt || known.undo != Undo::Delete);
@@ -370,11 +374,11 @@ impl Run {
         let journal = self.store.lock_store().await.state.journal.clone();
         let mut record = Record::new(&self.engine.owner, self.plan.install_uid.clone(), release);
         // Where the record that knew it is lost, the namespace itself tells who made it.
-        let own = |step: &Step| step.target.is_kind("", "Namespace") && step.target.name == self.engine.owner.namespace;
-        let found = |step: &Step| own(step) && step.live.is_some() && step.action != Action::Leave;
         record.namespace_created = former.is_some_and(|r| r.namespace_created)
             || journal.as_ref().is_some_and(|j| j.namespace_created)
-            || self.plan.steps.iter().any(found);
+            || self.plan.steps.iter().any(|step| {
+                self.engine.is_own_namespace(&step.target) && step.live.is_some() && step.action != Action::Leave
+            });
         let kept = former
             .into_iter()
             .flat_map(|record| record.inventory.iter())

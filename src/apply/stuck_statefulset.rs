@@ -42,12 +42,12 @@ impl Engine {
         let selection =
             Selection { namespace: set.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
         let found = server.list_objects(&pods, &selection).await.map_err(|e| Error::from_api_error("list pods", e))?;
-        let is_of_set = |pod: &&Value| {
+        let of_set = found.iter().filter(|pod| {
             items_at(pod, "/metadata/ownerReferences")
                 .iter()
                 .any(|owner| text_at(owner, "/uid") == Some(object_uid(&live)))
-        };
-        let of_set: Vec<&Value> = found.iter().filter(is_of_set).collect();
+        });
+        let of_set: Vec<&Value> = of_set.collect();
         if of_set.len() < 2 || of_set.iter().any(|pod| is_ready(pod)) {
             return Ok(());
         }

@@ -79,8 +79,7 @@ pub fn read_archive(
 pub fn read_archive_header(input: impl Read, opening: &Opening) -> Result<Header, ArchiveError> {
     let source = Source::new(input);
     let track = Rc::clone(&source.track);
-    let mut take = |_: &str, _: &[u8]| Ok(());
-    let mut reading = Reading { track: &track, place: Place::default(), take: &mut take };
+    let mut reading = Reading { track: &track, place: Place::default(), take: &mut |_, _| Ok(()) };
     let unsealed = reading.unseal(source, opening)?;
     let mut archive = Archive::new(GzDecoder::new(unsealed));
     let mut entries = archive.entries().map_err(|error| reading.failed(error))?.raw(true);

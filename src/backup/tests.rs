@@ -46,16 +46,17 @@ fn header(snapshot_bytes: usize) -> Header {
 }
 
 fn contents(snapshot_bytes: usize) -> Contents {
-    let key = |secret: &str| KeyFile {
-        secret: secret.to_owned(),
-        manifest: SecretText::new(format!("kind: Secret\nmetadata: {{name: {secret}}}\ndata: {{ca.key: CANARY}}\n")),
-    };
     Contents {
         header: header(snapshot_bytes),
-        keys: vec![key("fleet-pki"), key("fleet-registry")],
+        keys: ["fleet-pki", "fleet-registry"].map(make_sample_key).into(),
         values: Some("etcd:\n  replicas: 3\n".to_owned()),
         record: Some("{\"format\": 1}".to_owned()),
     }
+}
+
+fn make_sample_key(secret: &str) -> KeyFile {
+    let manifest = format!("kind: Secret\nmetadata: {{name: {secret}}}\ndata: {{ca.key: CANARY}}\n");
+    KeyFile { secret: secret.to_owned(), manifest: SecretText::new(manifest) }
 }
 
 fn write(seal: &Seal, snapshot: &[u8]) -> Vec<u8> {
@@ -89,13 +90,13 @@ fn damage_of(verified: Result<Verified, ArchiveError>) -> (Option<String>, Strin
 fn an_archive_is_read_back_by_each_kind_of_key() {
     let snapshot = snapshot_file(300);
     let (one, two) = (identity(), identity());
-    let passphrase = || SecretText::new("correct horse".to_owned());
+    let passphrase = "correct horse".to_owned();
     let sealed = Seal::Recipients(vec![one.to_recipient(), two.to_recipient()]);
-    let by_passphrase = Opening { identities: vec![identity()], passphrase: Some(passphrase()) };
+    let by_passphrase = Opening { identities: vec![identity()], passphrase: Some(SecretText::new(passphrase.clone())) };
     for (seal, opening) in [
         (&sealed, opened_by(&one)),
         (&sealed, opened_by(&two)),
-        (&Seal::Passphrase(passphrase()), by_passphrase),
+        (&Seal::Passphrase(SecretText::new(passphrase)), by_passphrase),
         (&Seal::Open, Opening::default()),
     ] {
         let archive = write(seal, &snapshot);
@@ -202,23 +203,9 @@ fn one_flipped_byte_of_each_part_is_found() {
 /// Packs entries as an archive, with a footer over all of them if that is asked for.
 fn forge(entries: &[(&str, &[u8])], with_footer: bool) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
-    let mut parts = Vec::new();
-    let mut add = |builder: &mut tar::Builder<_>, name: &str, bytes: &[u8]| {
-        let mut head = tar::Header::new_gnu();
-        // As it is: tar itself writes no name that leads elsewhere.
-        head.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-        head.set_size(bytes.len() as u64);
-        head.set_mode(0o600);
-        head.set_cksum();
-        builder.append(&head, bytes).unwrap();
-        let (bytes, sha256) = hash_file(bytes).unwrap();
-        parts.push(Part { name: name.to_owned(), bytes, sha256 });
-    };
-    for (name, bytes) in entries {
-        add(&mut builder, name, bytes);
-    }
+    let parts = entries.iter().map(|(name, bytes)| forge_part(&mut builder, name, bytes)).collect();
     if with_footer {
-        let footer = serde_json::to_vec(&Footer { parts: parts.clone() }).unwrap();
+        let footer = serde_json::to_vec(&Footer { parts }).unwrap();
         let mut head = tar::Header::new_gnu();
         head.set_path("footer.json").unwrap();
         head.set_size(footer.len() as u64);
@@ -226,6 +213,19 @@ fn forge(entries: &[(&str, &[u8])], with_footer: bool) -> Vec<u8> {
         builder.append(&head, footer.as_slice()).unwrap();
     }
     builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// Appends an entry, whatever its name is.
+fn forge_part(builder: &mut tar::Builder<impl Write>, name: &str, bytes: &[u8]) -> Part {
+    let mut head = tar::Header::new_gnu();
+    // As it is: tar itself writes no name that leads elsewhere.
+    head.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    head.set_size(bytes.len() as u64);
+    head.set_mode(0o600);
+    head.set_cksum();
+    builder.append(&head, bytes).unwrap();
+    let (bytes, sha256) = hash_file(bytes).unwrap();
+    Part { name: name.to_owned(), bytes, sha256 }
 }
 
 /// Entries as an archive has them.
@@ -295,27 +295,29 @@ impl Read for Breaking<'_> {
     }
 }
 
+/// The error of writing an archive with a snapshot of `size` bytes from a stream that breaks.
+fn write_broken_stream(size: usize, stream: impl Read) -> String {
+    match write_archive(Vec::new(), &Seal::Open, &contents(size), stream) {
+        Err(WriteError::Stream(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_stream_that_breaks_or_has_another_size_is_no_archive() {
     let snapshot = snapshot_file(40);
-    let try_writing = |source: &mut dyn Read| {
-        let found = write_archive(Vec::new(), &Seal::Open, &contents(snapshot.len()), source);
-        match found {
-            Err(WriteError::Stream(error)) => error.to_string(),
-            other => panic!("{other:?}"),
-        }
-    };
+    let size = snapshot.len();
     for tenth in 0..10 {
-        let end = snapshot.len() * tenth / 10;
-        assert_eq!(try_writing(&mut Breaking(&snapshot[..end])), "gone", "{end}");
-        let ended = try_writing(&mut &snapshot[..end]);
-        assert_eq!(ended, format!("{end} of {} bytes arrived", snapshot.len()));
+        let end = size * tenth / 10;
+        assert_eq!(write_broken_stream(size, Breaking(&snapshot[..end])), "gone", "{end}");
+        let ended = write_broken_stream(size, &snapshot[..end]);
+        assert_eq!(ended, format!("{end} of {size} bytes arrived"));
     }
     let longer = [snapshot.as_slice(), b"x"].concat();
-    assert!(try_writing(&mut longer.as_slice()).contains("bytes arrived"));
+    assert!(write_broken_stream(size, longer.as_slice()).contains("bytes arrived"));
     let mut flipped = snapshot.clone();
     flipped[1000] ^= 1;
-    assert!(try_writing(&mut flipped.as_slice()).contains("SHA-256"));
+    assert!(write_broken_stream(size, flipped.as_slice()).contains("SHA-256"));
 }
 
 /// A target without room.
@@ -339,22 +341,24 @@ fn a_target_without_room_is_told_from_a_broken_stream() {
     assert!(matches!(&found, WriteError::Output(error) if error.kind() == io::ErrorKind::StorageFull), "{found:?}");
 }
 
+/// What is found wrong with a usual archive that has other entries between its header and its snapshot.
+fn find_damage_between(whole: &[(&str, &[u8])], more: &[(&str, &[u8])]) -> String {
+    damage(&forge(&[&whole[..1], more, &whole[4..]].concat(), true)).1
+}
+
 #[test]
 fn forged_archives_are_refused_before_they_are_read() {
     let snapshot = snapshot_file(4);
     let head = serde_json::to_vec(&header(snapshot.len())).unwrap();
     let whole = usual(&head, &snapshot);
-    let with = |more: &[(&'static str, &'static [u8])]| {
-        let more = more.iter().copied();
-        let entries: Vec<(&str, &[u8])> =
-            whole[..1].iter().copied().chain(more).chain(whole[4..].iter().copied()).collect();
-        damage(&forge(&entries, true)).1
-    };
-    assert_eq!(with(&[("../../etc/passwd", b"x")]), "`../../etc/passwd` is not part of a backup");
-    assert_eq!(with(&[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
-    assert!(with(&[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
-    assert_eq!(with(&[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
-    assert_eq!(with(&[("keys/a.yaml", &b"x"[..]); 2]), "it contains part keys/a.yaml twice");
+    assert_eq!(
+        find_damage_between(&whole, &[("../../etc/passwd", b"x")]),
+        "`../../etc/passwd` is not part of a backup"
+    );
+    assert_eq!(find_damage_between(&whole, &[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
+    assert!(find_damage_between(&whole, &[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
+    assert_eq!(find_damage_between(&whole, &[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
+    assert_eq!(find_damage_between(&whole, &[("keys/a.yaml", &b"x"[..]); 2]), "it contains part keys/a.yaml twice");
     assert_eq!(damage(&forge(&whole[1..], true)).1, "it is not in the right order");
     assert_eq!(damage(&forge(&whole[..4], true)).1, "no snapshot precedes it");
     assert_eq!(damage(&forge(&whole, false)).1, "it has no footer");
@@ -458,11 +462,11 @@ struct MadeStore {
 impl MadeStore {
     fn new(bytes: u64) -> Self {
         let mut state = 1_u64;
-        let mut next = || {
+        let block = (0..1 << 18).map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             u8::try_from(state >> 56).unwrap()
-        };
-        let block = (0..1 << 18).map(|_| next()).collect();
+        });
+        let block = block.collect();
         Self { block, at: 0, rest: bytes, hash: Sha256::new(), end: None }
     }
 }
@@ -507,14 +511,16 @@ fn large_store() {
 
 #[test]
 fn memory_does_not_grow_with_the_store() {
-    let peak_kib = |mib: &str| -> u64 {
-        let program = std::env::current_exe().unwrap();
-        let arguments = ["backup::tests::large_store", "--exact", "--ignored", "--nocapture"];
-        let ran = Command::new(program).args(arguments).env("STORE_MIB", mib).output().unwrap();
-        let text = String::from_utf8(ran.stdout).unwrap();
-        let peak = text.lines().find_map(|line| line.split("VmHWM:").nth(1)).unwrap_or_else(|| panic!("{text}"));
-        peak.trim().trim_end_matches(" kB").parse().unwrap()
-    };
-    let (small, larger) = (peak_kib("1"), peak_kib("16"));
+    let (small, larger) = (measure_peak_kib("1"), measure_peak_kib("16"));
     assert!(larger < small + 4 * 1024 && larger <= 64 * 1024, "{small} and {larger} KiB");
+}
+
+/// The peak of a process that runs [`large_store`], in KiB.
+fn measure_peak_kib(mib: &str) -> u64 {
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["backup::tests::large_store", "--exact", "--ignored", "--nocapture"];
+    let ran = Command::new(program).args(arguments).env("STORE_MIB", mib).output().unwrap();
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let peak = text.lines().find_map(|line| line.split("VmHWM:").nth(1)).unwrap_or_else(|| panic!("{text}"));
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -75,17 +75,15 @@ pub(super) fn write_with_work<W: Write>(
     let mut archive = Builder::new(GzEncoder::new(sealed, Compression::fast()));
     let time = contents.header.taken.as_second().try_into().unwrap_or_default();
     let mut parts = Vec::new();
-    let mut add = |archive: &mut Archive<W>, kind: PartKind, name: &str, bytes: &[u8]| {
-        parts.push(add_small_part(archive, kind, name, bytes, time)?);
-        Ok::<(), WriteError>(())
-    };
-    add(&mut archive, PartKind::Header, PartKind::Header.name(), &to_json(&contents.header)?)?;
+    let header = to_json(&contents.header)?;
+    parts.push(add_small_part(&mut archive, PartKind::Header, PartKind::Header.name(), &header, time)?);
     for key in &contents.keys {
-        add(&mut archive, PartKind::Key, &key_part_name(&key.secret), key.manifest.expose().as_bytes())?;
+        let (name, manifest) = (key_part_name(&key.secret), key.manifest.expose().as_bytes());
+        parts.push(add_small_part(&mut archive, PartKind::Key, &name, manifest, time)?);
     }
     for (kind, text) in [(PartKind::Values, &contents.values), (PartKind::Record, &contents.record)] {
         if let Some(text) = text {
-            add(&mut archive, kind, kind.name(), text.as_bytes())?;
+            parts.push(add_small_part(&mut archive, kind, kind.name(), text.as_bytes(), time)?);
         }
     }
     parts.push(add_snapshot(&mut archive, snapshot, contents.header.snapshot_bytes, time)?);
@@ -129,12 +127,15 @@ fn add_snapshot<W: Write>(
         return Err(WriteError::Stream(error));
     }
     appended.map_err(WriteError::Output)?;
-    let broken = |why: String| WriteError::Stream(io::Error::new(io::ErrorKind::InvalidData, why));
     if part.bytes != size {
-        return Err(broken(format!("{} of {size} bytes arrived", part.bytes)));
+        return Err(invalid_stream_error(&format!("{} of {size} bytes arrived", part.bytes)));
     }
-    part.check_snapshot().map_err(|why| broken(why.to_owned()))?;
+    part.check_snapshot().map_err(invalid_stream_error)?;
     Ok(part.into_part(kind.name()))
+}
+
+fn invalid_stream_error(why: &str) -> WriteError {
+    WriteError::Stream(io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
 fn build_entry_head(kind: PartKind, name: &str, bytes: u64, time: u64) -> Result<tar::Header, WriteError> {

@@ -13,7 +13,7 @@ use super::lost::refuse_lost;
 use super::secret::{build_keys_secret, data_of, has_secret_data};
 use crate::api::labels::{KEYS_MANAGER, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::pki::secrets::{self, KEPT_SECRET, SECRET_ENTRIES, SecretEntry};
+use crate::pki::secrets::{self, KEPT_SECRET, SECRET_ENTRIES};
 use crate::pki::{
     self, AuthorityKind, CertificateFacts, Choice, Completed, Endpoint, Files, Kubeconfig, Leaf, Lifetimes, PkiError,
     San, Subject,
@@ -56,16 +56,15 @@ impl KeyTarget {
         files: &Files,
         choice: Choice,
     ) -> Result<Self, PkiError> {
-        let text = |file: &str| files.get(file).ok_or_else(|| PkiError::Missing { entry: file.to_owned() });
         let admin = Leaf::Admin.leaf_store().stored_file();
-        let server = Kubeconfig::parse(admin, text(admin)?)?.server;
+        let server = Kubeconfig::parse(admin, files.require_file(admin)?)?.server;
         let served = Leaf::ApiServer.leaf_store().stored_file();
         Ok(Self {
             name: name.clone(),
             namespace: namespace.clone(),
             service_version: String::new(),
             endpoint: Endpoint::from_url(&server)?,
-            sans: CertificateFacts::from_pem(served, text(served)?)?.sans,
+            sans: CertificateFacts::from_pem(served, files.require_file(served)?)?.sans,
             lifetimes: Lifetimes::default(),
             makes_missing: false,
             choice,
@@ -118,12 +117,12 @@ impl KeysDone {
 
 /// The CAs of a key set that have ended.
 pub fn list_ended_authorities(files: &Files, now: Timestamp) -> Vec<AuthorityKind> {
-    let has_ended = |kind: &AuthorityKind| {
+    let ended = AuthorityKind::ALL.into_iter().filter(|kind| {
         let file = kind.certificate_file();
         let facts = files.get(file).and_then(|pem| CertificateFacts::from_pem(file, pem).ok());
         facts.is_some_and(|facts| facts.not_after <= now)
-    };
-    AuthorityKind::ALL.into_iter().filter(has_ended).collect()
+    });
+    ended.collect()
 }
 
 /// The last time at which a renewal wrote a Secret.
@@ -178,8 +177,8 @@ async fn try_complete(client: &Client, target: &KeyTarget, now: Timestamp) -> Re
     let api: Api<Secret> = Api::namespaced(client.clone(), target.namespace.as_str());
     let names: BTreeSet<&'static str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
     let found = read_key_secrets(&api, target, &names).await?;
-    let bytes = |entry: &SecretEntry| Some(found.get(entry.secret)?.data.as_ref()?.get(entry.key)?.0.as_slice());
-    let files = secrets::collect_key_set(bytes);
+    let files =
+        secrets::collect_key_set(|entry| Some(found.get(entry.secret)?.data.as_ref()?.get(entry.key)?.0.as_slice()));
     if !pki::Authorities::any_in(&files) {
         if !target.makes_missing {
             return Err(KeysError::NotInstalled(KEPT_SECRET.to_owned()));

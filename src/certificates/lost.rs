@@ -47,12 +47,13 @@ fn is_waiting_since(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let (Some(pod_made), Some(claim_made)) = (pod.creation_timestamp(), claim.creation_timestamp()) else {
         return false;
     };
-    let has_begun = |container: &ContainerStatus| {
-        let state = container.state.as_ref();
-        container.restart_count > 0
-            || container.last_state.as_ref().is_some_and(|last| *last != ContainerState::default())
-            || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
-    };
     let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-    pod_made.0.duration_since(claim_made.0) <= FIRST_POD_WITHIN && !containers.iter().any(has_begun)
+    pod_made.0.duration_since(claim_made.0) <= FIRST_POD_WITHIN && !containers.iter().any(has_container_begun)
+}
+
+fn has_container_begun(container: &ContainerStatus) -> bool {
+    let state = container.state.as_ref();
+    container.restart_count > 0
+        || container.last_state.as_ref().is_some_and(|last| *last != ContainerState::default())
+        || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }

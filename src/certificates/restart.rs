@@ -133,10 +133,10 @@ pub(super) async fn replace_pods(
     let end = Instant::now() + REPLACED_WITHIN;
     while Instant::now() < end {
         let now = list_pods(client, namespace).await?;
-        let is_new = |pod: &&Pod| {
+        let new = now.iter().filter(|pod| {
             is_of_component(pod, component) && is_ready(pod) && !former.iter().any(|old| old.uid() == pod.uid())
-        };
-        if now.iter().filter(is_new).count() >= former.len() {
+        });
+        if new.count() >= former.len() {
             return Ok(());
         }
         tokio::time::sleep(POLL_EVERY).await;
@@ -158,8 +158,8 @@ pub(super) async fn list_pods(client: &Client, namespace: &NamespaceName) -> Res
 pub(super) fn written_at(done: &KeysDone, secret: &str, file: &str) -> Option<Timestamp> {
     let begins = facts_of(&done.files).into_iter().find(|(name, _)| name == file)?.1.ok()?.not_before;
     // It begins some minutes before it is issued, by the clock of whoever issues it.
-    let is_of_file = |at: &Timestamp| (SignedDuration::ZERO..=CLOCKS_DIFFER * 2).contains(&at.duration_since(begins));
-    let written = done.written.get(secret).copied().filter(is_of_file);
+    let written = done.written.get(secret).copied();
+    let written = written.filter(|at| (SignedDuration::ZERO..=CLOCKS_DIFFER * 2).contains(&at.duration_since(begins)));
     written.or_else(|| begins.checked_sub(CLOCKS_DIFFER).ok())
 }
 

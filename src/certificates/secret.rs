@@ -13,12 +13,13 @@ use crate::pki::secrets::{KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_
 
 /// Returns the data that a Secret has to hold.
 pub(super) fn data_of(name: &str, files: &Files, target: &KeyTarget) -> BTreeMap<String, ByteString> {
-    let text = |file: &str| ByteString(files.get(file).unwrap_or_default().as_bytes().to_vec());
-    let own = SECRET_ENTRIES.iter().filter(|entry| entry.secret == name);
-    let mut data: BTreeMap<String, ByteString> = own.map(|entry| (entry.key.to_owned(), text(entry.file))).collect();
-    if name == "etcd-certs" {
-        data.insert("etcd-ca.crt".to_owned(), text("etcd-ca.crt"));
-    }
+    let own = SECRET_ENTRIES.iter().filter(|entry| entry.secret == name).map(|entry| (entry.key, entry.file));
+    let etcd_ca = (name == "etcd-certs").then_some(("etcd-ca.crt", "etcd-ca.crt"));
+    let data = own.chain(etcd_ca).map(|(key, file)| {
+        let text = files.get(file).unwrap_or_default();
+        (key.to_owned(), ByteString(text.as_bytes().to_vec()))
+    });
+    let mut data: BTreeMap<String, ByteString> = data.collect();
     if name == SCHEDULER_SECRET && target.makes_missing {
         // Manifests that leave the address to the load balancer cannot say where agents reach it.
         let server = target.endpoint.endpoint_url();

@@ -1,6 +1,8 @@
 //! ConfigMap `fleet-certificates`: the certificates of a control plane with their holders, as the last renewal found them,
 //! and how that run ended. Nothing in it is secret.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
@@ -71,12 +73,16 @@ pub struct Summary {
 impl Summary {
     /// Reads it; a ConfigMap that no run has written to yet is an empty one.
     pub fn from_config_map(found: &ConfigMap) -> Self {
-        let text = |key: &str| found.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
-        let failed_at = text(FAILURE_KEY).and_then(|time| time.parse().ok());
+        let none = BTreeMap::new();
+        let data = found.data.as_ref().unwrap_or(&none);
+        let failed_at = data.get(FAILURE_KEY).and_then(|time| time.parse().ok());
         Self {
-            certificates: text(CERTIFICATES_KEY).and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default(),
-            succeeded: text(SUCCESS_KEY).and_then(|time| time.parse().ok()),
-            failed: failed_at.map(|at| (at, text(ERROR_KEY).unwrap_or_default().to_owned())),
+            certificates: data
+                .get(CERTIFICATES_KEY)
+                .and_then(|list| serde_json::from_str(list).ok())
+                .unwrap_or_default(),
+            succeeded: data.get(SUCCESS_KEY).and_then(|time| time.parse().ok()),
+            failed: failed_at.map(|at| (at, data.get(ERROR_KEY).cloned().unwrap_or_default())),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::api::applyset;
 use crate::api::labels::{LABEL_INSTALL, LABEL_INSTANCE, LABEL_KEEP};
 use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 use crate::pki::{
-    AuthorityKind, CertificateFacts, Choice, Endpoint, Leaf, Lifetimes, PkiError, facts_of, is_same_authority,
+    AuthorityKind, CertificateFacts, Choice, Endpoint, Files, Leaf, Lifetimes, PkiError, facts_of, is_same_authority,
 };
 
 type Meanwhile = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
@@ -44,9 +44,6 @@ struct Namespace {
 
 impl Namespace {
     fn answer(&mut self, method: &str, path: &str, body: Value) -> (u16, Value) {
-        let status = |code: u16, reason: &str| {
-            (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": code}))
-        };
         self.version += 1;
         match method {
             "GET" if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": self.pods})),
@@ -59,34 +56,34 @@ impl Namespace {
                 self.deleted.push(name.to_owned());
                 (200, pod.clone())
             }
-            "GET" => self.objects.get(path).map_or(status(404, "NotFound"), |found| (200, found.clone())),
+            "GET" => self.objects.get(path).map_or(answer_status(404, "NotFound"), |found| (200, found.clone())),
             "POST" => {
                 if let Some(meanwhile) = self.meanwhile.take() {
                     meanwhile(&mut self.objects);
                 }
                 let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
                 if self.objects.contains_key(&path) {
-                    return status(409, "AlreadyExists");
+                    return answer_status(409, "AlreadyExists");
                 }
                 self.store(path, body, 201)
             }
             "PUT" => {
                 let known = &self.objects[path];
                 if known["immutable"] == true && known["data"] != body["data"] {
-                    return status(422, "Invalid");
+                    return answer_status(422, "Invalid");
                 }
                 if known["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] {
-                    return status(409, "Conflict");
+                    return answer_status(409, "Conflict");
                 }
                 self.store(path.to_owned(), body, 200)
             }
             "PATCH" => {
                 self.patched.push(path.to_owned());
-                status(404, "NotFound")
+                answer_status(404, "NotFound")
             }
             _ => match self.objects.remove(path) {
                 Some(gone) => (200, gone),
-                None => status(404, "NotFound"),
+                None => answer_status(404, "NotFound"),
             },
         }
     }
@@ -108,9 +105,13 @@ fn secret_path(name: &str) -> String {
     format!("/api/v1/namespaces/fleet/secrets/{name}")
 }
 
+fn answer_status(code: u16, reason: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": reason, "code": code}))
+}
+
 fn client(namespace: &Arc<Mutex<Namespace>>) -> Client {
     let namespace = Arc::clone(namespace);
-    let serve = move |request: http::Request<Body>| {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
         let namespace = Arc::clone(&namespace);
         async move {
             let (parts, body) = request.into_parts();
@@ -119,8 +120,8 @@ fn client(namespace: &Arc<Mutex<Namespace>>) -> Client {
             let (code, answer) = namespace.lock().unwrap().answer(parts.method.as_str(), parts.uri.path(), body);
             http::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()))
         }
-    };
-    Client::new(tower::service_fn(serve), "fleet")
+    });
+    Client::new(service, "fleet")
 }
 
 fn target(sans: &[&str]) -> KeyTarget {
@@ -217,38 +218,54 @@ async fn lost_authorities_are_never_made_anew() {
     assert_eq!(namespace.lock().unwrap().objects, before);
 }
 
+fn build_etcd_pod(made: &str, container: Value) -> Value {
+    json!({"metadata": {"name": "etcd-0", "creationTimestamp": made}, "status": {"containerStatuses": [container]}})
+}
+
+fn describe_etcd_container(state: Value, restarts: u8) -> Value {
+    json!({"name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state})
+}
+
 #[tokio::test]
 async fn data_is_a_reason_to_make_no_keys_unless_the_pod_that_would_write_it_has_never_begun() {
-    let claim = |phase: &str| {
-        let made = "2026-01-01T00:00:00Z";
-        json!({"metadata": {"name": "etcd-data-etcd-0", "creationTimestamp": made}, "status": {"phase": phase}})
-    };
-    let pod = |made: &str, container: Value| {
-        json!({"metadata": {"name": "etcd-0", "creationTimestamp": made},
-            "status": {"containerStatuses": [container]}})
-    };
-    let container = |state: Value, restarts: u8| json!({"name": "etcd", "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state});
-    let waiting = || container(json!({"waiting": {"reason": "ContainerCreating"}}), 0);
+    let claimed = "2026-01-01T00:00:00Z";
     let at_once = "2026-01-01T00:00:01Z";
-    let mut ended = waiting();
+    let waiting = describe_etcd_container(json!({"waiting": {"reason": "ContainerCreating"}}), 0);
+    let mut ended = waiting.clone();
     ended["lastState"] = json!({"terminated": {"exitCode": 1}});
     for (name, phase, pod, is_lost) in [
         ("a claim that waits", "Pending", None, false),
         ("no pod", "Bound", None, true),
-        ("a pod that waits for the keys", "Bound", Some(pod(at_once, waiting())), false),
+        ("a pod that waits for the keys", "Bound", Some(build_etcd_pod(at_once, waiting.clone())), false),
         ("a pod of which nothing is known", "Bound", Some(json!({"metadata": {"name": "etcd-0"}})), true),
-        ("a later pod", "Bound", Some(pod("2026-01-01T00:01:01Z", waiting())), true),
-        ("a pod that runs", "Bound", Some(pod(at_once, container(json!({"running": {}}), 0))), true),
-        ("one that has ended", "Bound", Some(pod(at_once, container(json!({"terminated": {"exitCode": 1}}), 0))), true),
-        ("one that had ended", "Bound", Some(pod(at_once, ended)), true),
-        ("one that began again", "Bound", Some(pod(at_once, container(json!({"waiting": {}}), 1))), true),
+        ("a later pod", "Bound", Some(build_etcd_pod("2026-01-01T00:01:01Z", waiting.clone())), true),
+        (
+            "a pod that runs",
+            "Bound",
+            Some(build_etcd_pod(at_once, describe_etcd_container(json!({"running": {}}), 0))),
+            true,
+        ),
+        (
+            "one that has ended",
+            "Bound",
+            Some(build_etcd_pod(at_once, describe_etcd_container(json!({"terminated": {"exitCode": 1}}), 0))),
+            true,
+        ),
+        ("one that had ended", "Bound", Some(build_etcd_pod(at_once, ended)), true),
+        (
+            "one that began again",
+            "Bound",
+            Some(build_etcd_pod(at_once, describe_etcd_container(json!({"waiting": {}}), 1))),
+            true,
+        ),
     ] {
         let namespace = Arc::new(Mutex::new(Namespace::default()));
         {
             let objects = &mut namespace.lock().unwrap().objects;
-            let path = |rest: &str| format!("/api/v1/namespaces/fleet/{rest}");
-            objects.insert(path("persistentvolumeclaims/etcd-data-etcd-0"), claim(phase));
-            objects.extend(pod.map(|pod| (path("pods/etcd-0"), pod)));
+            let claim = json!({"metadata": {"name": "etcd-data-etcd-0", "creationTimestamp": claimed},
+                "status": {"phase": phase}});
+            objects.insert("/api/v1/namespaces/fleet/persistentvolumeclaims/etcd-data-etcd-0".to_owned(), claim);
+            objects.extend(pod.map(|pod| ("/api/v1/namespaces/fleet/pods/etcd-0".to_owned(), pod)));
         }
         let outcome = run_on(&namespace, &[]).await;
         assert_eq!(outcome.is_err(), is_lost, "{name}: {outcome:?}");
@@ -293,6 +310,10 @@ fn when_due() -> Timestamp {
     Timestamp::now().checked_add(Duration::from_secs(310 * 24 * 3600)).unwrap()
 }
 
+fn read_operator_user(files: &Files) -> String {
+    facts_of(files).into_iter().find(|(file, _)| file == "admin.kubeconfig").unwrap().1.unwrap().common_name
+}
+
 #[tokio::test]
 async fn a_renewal_changes_the_data_of_existing_secrets_and_makes_none() {
     let namespace = Arc::new(Mutex::new(Namespace::default()));
@@ -318,10 +339,7 @@ async fn a_renewal_changes_the_data_of_existing_secrets_and_makes_none() {
         ["/apis/apps/v1/namespaces/fleet/deployments/kube-controller-manager"],
         "nothing else is restarted"
     );
-    let user = |files: &crate::pki::Files| {
-        facts_of(files).into_iter().find(|(file, _)| file == "admin.kubeconfig").unwrap().1.unwrap().common_name
-    };
-    assert_eq!(user(&done.files), user(&made.files), "bindings name the operator's user");
+    assert_eq!(read_operator_user(&done.files), read_operator_user(&made.files), "bindings name the operator's user");
 }
 
 #[tokio::test]
@@ -362,6 +380,10 @@ fn pod(component: &str, ready: &str, started: &str) -> Pod {
     .unwrap()
 }
 
+fn read_etcd_facts(files: &Files) -> CertificateFacts {
+    CertificateFacts::from_pem("x", files.get("etcd-server.crt").unwrap()).unwrap()
+}
+
 #[tokio::test]
 async fn what_ready_pods_serve_is_compared_with_the_secrets() {
     let namespace = Arc::new(Mutex::new(Namespace::default()));
@@ -371,19 +393,14 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
     let pods =
         [pod("etcd", "True", started), pod("apiserver", "False", started), pod("fleet-scheduler", "True", started)];
     let ports = list_tls_ports(&pods);
-    let port = |port, leaf| TlsPort {
-        component: "etcd",
-        pod: "etcd-0".to_owned(),
-        address: "10.0.0.7".to_owned(),
-        port,
-        leaf,
-    };
-    assert_eq!(ports, [port(2379, Leaf::EtcdServer), port(2380, Leaf::EtcdPeer)]);
-    let shown = |files: &crate::pki::Files| CertificateFacts::from_pem("x", files.get("etcd-server.crt").unwrap());
-    let held = compare_served(&ports[0], &after, Ok(shown(&after).unwrap())).unwrap();
-    assert_eq!((held.holder.as_str(), held.serial), ("Pod etcd-0:2379", shown(&after).unwrap().serial));
-    let behind = compare_served(&ports[0], &after, Ok(shown(&before).unwrap())).unwrap_err();
-    for serial in [shown(&before).unwrap().serial, shown(&after).unwrap().serial] {
+    let (pod, address) = ("etcd-0".to_owned(), "10.0.0.7".to_owned());
+    let client_port = TlsPort { component: "etcd", pod, address, port: 2379, leaf: Leaf::EtcdServer };
+    let peer_port = TlsPort { port: 2380, leaf: Leaf::EtcdPeer, ..client_port.clone() };
+    assert_eq!(ports, [client_port, peer_port]);
+    let held = compare_served(&ports[0], &after, Ok(read_etcd_facts(&after))).unwrap();
+    assert_eq!((held.holder.as_str(), held.serial), ("Pod etcd-0:2379", read_etcd_facts(&after).serial));
+    let behind = compare_served(&ports[0], &after, Ok(read_etcd_facts(&before))).unwrap_err();
+    for serial in [read_etcd_facts(&before).serial, read_etcd_facts(&after).serial] {
         assert!(behind.contains("etcd-0") && behind.contains(&serial), "{behind}");
     }
     assert!(compare_served(&ports[0], &after, Err("refused".to_owned())).unwrap_err().contains("refused"));
@@ -392,10 +409,14 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
 #[tokio::test]
 async fn who_runs_since_before_a_renewal_that_was_interrupted_is_restarted() {
     let limit: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let pod_since = |started: &str| [pod("etcd", "True", started)];
-    assert!(has_started_before(&pod_since("2025-12-31T23:59:59Z"), "etcd", limit));
-    assert!(!has_started_before(&pod_since("2025-12-31T23:59:59Z"), "apiserver", limit));
-    assert!(!has_started_before(&pod_since("2026-01-01T00:00:00Z"), "etcd", limit));
+    for (started, component, is_restarted) in [
+        ("2025-12-31T23:59:59Z", "etcd", true),
+        ("2025-12-31T23:59:59Z", "apiserver", false),
+        ("2026-01-01T00:00:00Z", "etcd", false),
+    ] {
+        let pods = [pod("etcd", "True", started)];
+        assert_eq!(has_started_before(&pods, component, limit), is_restarted, "{component} since {started}");
+    }
 }
 
 #[tokio::test]
@@ -405,27 +426,37 @@ async fn the_time_of_a_secret_is_that_of_a_file_only_where_it_was_issued_then() 
     let file = AuthorityKind::Etcd.certificate_file();
     let facts = facts_of(&done.files).into_iter().find(|(name, _)| name == file).unwrap();
     let begins = facts.1.unwrap().not_before;
-    let mut at = |offset: SignedDuration| {
-        done.written.insert(KEPT_SECRET, begins.checked_add(offset).unwrap());
-        written_at(&done, KEPT_SECRET, file).unwrap().duration_since(begins)
-    };
     let (soon, before) = (SignedDuration::from_mins(6), -SignedDuration::from_mins(5));
-    assert_eq!(at(soon), soon);
-    // Another CA in the Secret was renewed since, or this one came by an install after the last renewal.
-    assert_eq!(at(SignedDuration::from_hours(9600)), before);
-    assert_eq!(at(-SignedDuration::from_hours(24)), before);
+    for (offset, expected) in [
+        (soon, soon),
+        // Another CA in the Secret was renewed since, or this one came by an install after the last renewal.
+        (SignedDuration::from_hours(9600), before),
+        (-SignedDuration::from_hours(24), before),
+    ] {
+        done.written.insert(KEPT_SECRET, begins.checked_add(offset).unwrap());
+        let written = written_at(&done, KEPT_SECRET, file).unwrap();
+        assert_eq!(written.duration_since(begins), expected, "{offset}");
+    }
 }
 
 #[test]
 fn a_stateful_set_is_rolled_out_when_all_replicas_are_new_and_ready() {
-    let set = |generation: i64, updated: i32, ready: i32| -> StatefulSet {
-        serde_json::from_value(json!({"metadata": {"generation": 2}, "spec": {"replicas": 3, "serviceName": "etcd",
-            "selector": {}, "template": {}}, "status": {"replicas": 3, "observedGeneration": generation,
-            "updatedReplicas": updated, "readyReplicas": ready}}))
-        .unwrap()
-    };
-    assert!(is_rolled_out(&set(2, 3, 3)));
-    assert!(!is_rolled_out(&set(1, 3, 3)) && !is_rolled_out(&set(2, 2, 3)) && !is_rolled_out(&set(2, 3, 2)));
+    for (generation, updated, ready, is_complete) in
+        [(2, 3, 3, true), (1, 3, 3, false), (2, 2, 3, false), (2, 3, 2, false)]
+    {
+        let set: StatefulSet = serde_json::from_value(
+            json!({"metadata": {"generation": 2}, "spec": {"replicas": 3, "serviceName": "etcd",
+                "selector": {}, "template": {}}, "status": {"replicas": 3, "observedGeneration": generation,
+                "updatedReplicas": updated, "readyReplicas": ready}}),
+        )
+        .unwrap();
+        assert_eq!(is_rolled_out(&set), is_complete, "{generation} {updated} {ready}");
+    }
+}
+
+fn read_summary(pairs: &[(&str, &str)]) -> Summary {
+    let data = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Summary::from_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() })
 }
 
 #[tokio::test]
@@ -437,17 +468,13 @@ async fn the_outcome_of_a_run_is_written_down_and_read_back() {
     assert!(held.iter().any(|one| one.certificate == "apiserver.crt" && one.holder == "Secret apiserver-certs"));
     // No install has made the ConfigMap yet.
     write_summary(&client(&namespace), "fleet", Ok(&held), Timestamp::now()).await.unwrap();
-    let read = |data| Summary::from_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() });
-    let text = |pairs: &[(&str, String)]| {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
-    };
-    let at = "2026-03-01T00:00:00Z".to_owned();
+    let at = "2026-03-01T00:00:00Z";
     let list = serde_json::to_string(&held).unwrap();
-    let summary = read(text(&[("certificates.json", list), ("last-success", at.clone())]));
+    let summary = read_summary(&[("certificates.json", &list), ("last-success", at)]);
     assert_eq!((summary.certificates, summary.failed), (held, None));
-    let failed = read(text(&[("last-failure", at.clone()), ("last-error", "no".to_owned())]));
+    let failed = read_summary(&[("last-failure", at), ("last-error", "no")]);
     assert_eq!(failed.failed, Some((at.parse().unwrap(), "no".to_owned())));
-    assert_eq!(read(BTreeMap::new()), Summary::default());
+    assert_eq!(read_summary(&[]), Summary::default());
 }
 
 /// Proves the certificates of a set from outside, where pods cannot be reached.
@@ -469,54 +496,56 @@ async fn prove_with(namespace: &Arc<Mutex<Namespace>>, recovers: bool, done: Key
 async fn a_run_that_recovers_replaces_what_serves_nothing_etcd_first() {
     let namespace = Arc::new(Mutex::new(Namespace::default()));
     let files = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
-    let done = || KeysDone { files: files.clone(), ..KeysDone::default() };
+    let done = KeysDone { files, ..KeysDone::default() };
     let started = Timestamp::now().to_string();
     let dead = ["fleet-scheduler", "apiserver", "etcd"].map(|component| pod(component, "False", &started));
     let pods = [&dead[..], &[pod("kube-controller-manager", "True", &started)]].concat();
     let pods: Vec<Value> = pods.iter().map(|pod| serde_json::to_value(pod).unwrap()).collect();
     namespace.lock().unwrap().pods.clone_from(&pods);
-    let error = prove_with(&namespace, false, done()).await;
+    let error = prove_with(&namespace, false, done.clone()).await;
     assert!(error.to_string().contains("no pod of etcd is ready"), "{error}");
     assert_eq!(namespace.lock().unwrap().deleted, [""; 0], "nothing is replaced without being asked for");
 
-    let error = prove_with(&namespace, true, done()).await;
+    let error = prove_with(&namespace, true, done.clone()).await;
     assert!(matches!(error, KeysError::NotServed(_)), "{error}");
     assert_eq!(namespace.lock().unwrap().deleted, ["etcd-0", "apiserver-0", "fleet-scheduler-0"]);
     // What was replaced is ready now, and is not replaced again.
-    prove_with(&namespace, true, done()).await;
+    prove_with(&namespace, true, done.clone()).await;
     assert_eq!(namespace.lock().unwrap().deleted.len(), 3);
     // Who runs has read a CA that has ended.
-    let ended = KeysDone { ended_authorities: vec![AuthorityKind::Etcd], ..done() };
+    let ended = KeysDone { ended_authorities: vec![AuthorityKind::Etcd], ..done };
     prove_with(&namespace, true, ended).await;
     assert_eq!(namespace.lock().unwrap().deleted[3..], ["etcd-0", "apiserver-0"]);
+}
+
+fn build_renewal_target(choice: Choice) -> KeyTarget {
+    KeyTarget { makes_missing: false, choice, ..target(&[]) }
 }
 
 #[tokio::test]
 async fn certificates_can_be_chosen_and_the_others_stay() {
     let namespace = Arc::new(Mutex::new(Namespace::default()));
     let before = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
-    let only = |file: &str| Choice::Only([file.to_owned()].into());
-    let renewing = |choice| KeyTarget { makes_missing: false, choice, ..target(&[]) };
     // Years later, when all leaves have ended.
     let later = Timestamp::now().checked_add(Duration::from_secs(500 * 24 * 3600)).unwrap();
-    let done = run_with(&namespace, &renewing(only("apiserver.crt")), later).await.unwrap();
+    let done = run_with(&namespace, &build_renewal_target(Choice::Only(["apiserver.crt".to_owned()].into())), later)
+        .await
+        .unwrap();
     assert_eq!(done.renewed, ["apiserver-certs"]);
     assert_eq!(done.files.get("front-proxy-client.crt"), before.get("front-proxy-client.crt"));
-    let done = run_with(&namespace, &renewing(only("front-proxy-ca.crt")), Timestamp::now()).await.unwrap();
+    let front_proxy = Choice::Only(["front-proxy-ca.crt".to_owned()].into());
+    let done = run_with(&namespace, &build_renewal_target(front_proxy), Timestamp::now()).await.unwrap();
     assert_eq!((done.renewed, done.authorities), (vec![KEPT_SECRET], vec![AuthorityKind::FrontProxy]));
-    let ca = |files: &crate::pki::Files, file: &str| files.get(file).unwrap().to_owned();
-    let (now, former) = (ca(&done.files, "front-proxy-ca.crt"), ca(&before, "front-proxy-ca.crt"));
-    assert!(now != former && is_same_authority(&now, &former) && !is_same_authority(&now, &ca(&before, "ca.crt")));
-    let all = run_with(&namespace, &renewing(Choice::All), Timestamp::now()).await.unwrap();
+    let [now, former] = [&done.files, &before].map(|files| files.get("front-proxy-ca.crt").unwrap());
+    assert!(now != former && is_same_authority(now, former));
+    assert!(!is_same_authority(now, before.get("ca.crt").unwrap()));
+    let all = run_with(&namespace, &build_renewal_target(Choice::All), Timestamp::now()).await.unwrap();
     assert_eq!((all.renewed.len(), all.authorities.len()), (5, 0));
-    let user = |files: &crate::pki::Files| {
-        facts_of(files).into_iter().find(|(file, _)| file == "admin.kubeconfig").unwrap().1.unwrap().common_name
-    };
-    assert_eq!(user(&all.files), user(&before), "bindings name the operator's user");
-    let new_key = KeyTarget { new_admin_key: true, ..renewing(Choice::Due) };
+    assert_eq!(read_operator_user(&all.files), read_operator_user(&before), "bindings name the operator's user");
+    let new_key = KeyTarget { new_admin_key: true, ..build_renewal_target(Choice::Due) };
     let done = run_with(&namespace, &new_key, Timestamp::now()).await.unwrap();
     assert_eq!(done.renewed, ["fleet-kubeconfig"]);
-    assert_ne!(user(&done.files), user(&before));
+    assert_ne!(read_operator_user(&done.files), read_operator_user(&before));
 }
 
 #[tokio::test]
@@ -527,9 +556,9 @@ async fn a_renewal_of_what_is_there_keeps_its_addresses() {
     let present = KeyTarget::from_present(&name, &place, &files, Choice::Due).unwrap();
     assert!(present.complete(&files, Timestamp::now()).unwrap().is_unchanged());
     let renewed = present.complete(&files, when_due()).unwrap().files;
-    let sans =
-        |files: &crate::pki::Files| CertificateFacts::from_pem("x", files.get("apiserver.crt").unwrap()).unwrap().sans;
-    assert_eq!(sans(&renewed), sans(&files));
+    let [renewed, present] =
+        [&renewed, &files].map(|files| CertificateFacts::from_pem("x", files.get("apiserver.crt").unwrap()).unwrap());
+    assert_eq!(renewed.sans, present.sans);
     let mut damaged = files;
     damaged.remove("admin.kubeconfig");
     let missing = KeyTarget::from_present(&name, &place, &damaged, Choice::Due).unwrap_err();

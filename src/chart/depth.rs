@@ -37,15 +37,17 @@ mod tests {
 
     use super::*;
 
+    /// Whether `levels` of lists and mappings are too deep below `above` others.
+    fn exceeds_depth(levels: usize, above: usize) -> bool {
+        let nested =
+            (0..levels).fold(json!(1), |below, level| [json!([below]), json!({"a": below})][level % 2].clone());
+        find_too_deep(&Node::from_json(&nested, Origin::default()), above).is_some()
+    }
+
     #[test]
     fn as_many_levels_as_allowed_are_not_too_deep_and_one_more_is() {
-        let nested = |levels: usize| {
-            (0..levels).fold(json!(1), |below, level| [json!([below]), json!({"a": below})][level % 2].clone())
-        };
-        let found =
-            |levels, above| find_too_deep(&Node::from_json(&nested(levels), Origin::default()), above).is_some();
-        assert_eq!([found(MAX_DEPTH, 0), found(MAX_DEPTH + 1, 0)], [false, true]);
-        assert_eq!([found(4, MAX_DEPTH - 4), found(4, MAX_DEPTH - 3)], [false, true]);
+        assert_eq!([exceeds_depth(MAX_DEPTH, 0), exceeds_depth(MAX_DEPTH + 1, 0)], [false, true]);
+        assert_eq!([exceeds_depth(4, MAX_DEPTH - 4), exceeds_depth(4, MAX_DEPTH - 3)], [false, true]);
         assert!(
             find_too_deep(&Node::from_json(&Value::Null, Origin::default()), MAX_DEPTH).is_none(),
             "a scalar adds no level"

@@ -78,33 +78,35 @@ fn floor_char_boundary(text: &str, offset: usize) -> usize {
 fn cut_line(line: &str, at: usize, width: usize) -> (String, usize, usize) {
     let from = line[..at].char_indices().rev().nth(AROUND - 1).map_or(0, |(index, _)| index);
     let to = line[at..].char_indices().nth(2 * AROUND).map_or(line.len(), |(index, _)| at + index);
-    let visible = |text: &str| -> String {
-        text.chars()
-            .map(|c| {
-                if c == '\t' {
-                    ' '
-                } else if c.is_control() {
-                    '\u{fffd}'
-                } else {
-                    c
-                }
-            })
-            .collect()
-    };
     let mut shown = String::new();
     if from > 0 {
         shown.push('…');
     }
-    shown.push_str(&visible(&line[from..at]));
+    shown.push_str(&replace_controls(&line[from..at]));
     let start = shown.len();
     let end = (at + width).min(to);
-    shown.push_str(&visible(&line[at..end]));
+    shown.push_str(&replace_controls(&line[at..end]));
     let width = shown.len() - start;
-    shown.push_str(&visible(&line[end..to]));
+    shown.push_str(&replace_controls(&line[end..to]));
     if to < line.len() {
         shown.push('…');
     }
     (shown, start, width)
+}
+
+/// The text with a space for each tab, and a sign of the same width for each other control character.
+fn replace_controls(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c == '\t' {
+                ' '
+            } else if c.is_control() {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// One problem: an error or a warning.

@@ -211,12 +211,11 @@ impl Chart {
         let mut next = Some(line);
         while let Some(current) = next {
             let manifest = read_manifest(files, kind, current)?;
-            let wrong =
-                |problem: String| ChartError::Manifest { path: format!("{kind}/{current}/chart.yaml"), problem };
             if let Some(below) = manifest.extends
                 && below >= current
             {
-                return Err(wrong(format!("{current} extends {below}, which is not older")));
+                let problem = format!("{current} extends {below}, which is not older");
+                return Err(ChartError::Manifest { path: format!("{kind}/{current}/chart.yaml"), problem });
             }
             next = manifest.extends;
             chain.push(manifest);
@@ -228,10 +227,10 @@ impl Chart {
         let mut description = String::new();
         for manifest in chain.into_iter().rev() {
             let folder = format!("{kind}/{}", manifest.line);
-            let wrong = |problem: String| ChartError::Manifest { path: format!("{folder}/chart.yaml"), problem };
             for name in &manifest.remove {
                 if flat.remove(name).is_none() {
-                    return Err(wrong(format!("there is no `{name}` below it to remove")));
+                    let problem = format!("there is no `{name}` below it to remove");
+                    return Err(ChartError::Manifest { path: format!("{folder}/chart.yaml"), problem });
                 }
                 for stage in &mut stages {
                     stage.templates.retain(|template| name.strip_prefix("templates/") != Some(template));
@@ -318,11 +317,11 @@ impl Chart {
 
     /// The images of the table that it uses: name, and the path of the value that takes it.
     pub fn image_paths(&self) -> Vec<(String, String)> {
-        let all = || {
-            let names = self.version_row().into_iter().flat_map(|row| row.images.keys());
-            names.map(|name| (name.clone(), format!("images.{name}"))).collect()
-        };
-        self.images.as_ref().map_or_else(all, |images| images.clone().into_iter().collect())
+        if let Some(images) = &self.images {
+            return images.clone().into_iter().collect();
+        }
+        let names = self.version_row().into_iter().flat_map(|row| row.images.keys());
+        names.map(|name| (name.clone(), format!("images.{name}"))).collect()
     }
 
     /// A builder of values that starts with the chart's defaults: `values.yaml`, then the images of its row.
@@ -346,13 +345,12 @@ impl Chart {
         let builder = self.values_builder();
         let Some(row) = self.version_row() else { return builder };
         let text = version.to_string();
-        let image = |(name, path): (String, String)| {
+        let images = self.image_paths().into_iter().filter_map(|(name, path)| {
             let (tag, is_own) = row.image_tag(&name, version)?;
             Some(VersionImage { path, tag, is_own })
-        };
-        let images: Vec<VersionImage> = self.image_paths().into_iter().filter_map(image).collect();
-        let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let tag = Node::new(Data::Text(text.clone()), Origin { source: 0, start: 0, end });
+        });
+        let images: Vec<VersionImage> = images.collect();
+        let tag = Node::new(Data::Text(text.clone()), Origin::from_byte_range(0, 0..text.len()));
         let differ = images.iter().filter(|image| image.is_own && row.default != *version);
         let builder = differ.fold(builder, |builder, image| {
             builder.default_at("--version", &text, &format!("{}.tag", image.path), &tag)
@@ -416,16 +414,18 @@ impl Chart {
 fn read_manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, ChartError> {
     let path = format!("{kind}/{line}/chart.yaml");
     let text = files.get(&path).ok_or(ChartError::Missing { kind, line })?;
-    let wrong = |problem: String| ChartError::Manifest { path: path.clone(), problem: problem.trim().to_owned() };
-    let manifest: Manifest = match files.parsed_documents(&path) {
-        Some(read) => read.parse_only_document().map_err(|error| wrong(error.to_string())),
-        None => serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string())),
-    }?;
-    if manifest.kind != kind || manifest.line != line {
-        let problem = format!("it is for {} {}, but is in {kind}/{line}", manifest.kind, manifest.line);
-        return Err(wrong(problem));
-    }
-    Ok(manifest)
+    let read = match files.parsed_documents(&path) {
+        Some(read) => read.parse_only_document().map_err(|error| error.to_string()),
+        None => serde_saphyr::from_str(text).map_err(|error| error.to_string()),
+    };
+    let problem = match read {
+        Ok(Manifest { kind: of, line: at, .. }) if of != kind || at != line => {
+            format!("it is for {of} {at}, but is in {kind}/{line}")
+        }
+        Ok(manifest) => return Ok(manifest),
+        Err(problem) => problem,
+    };
+    Err(ChartError::Manifest { path, problem: problem.trim().to_owned() })
 }
 
 fn known_files_only(files: &Files, folder: &str) -> Result<(), ChartError> {
@@ -446,21 +446,23 @@ fn known_files_only(files: &Files, folder: &str) -> Result<(), ChartError> {
 }
 
 fn check_stages(chart: &str, stages: &[Stage], files: &BTreeMap<String, File>) -> Result<(), ChartError> {
-    let wrong = |problem: String| Err(ChartError::Layout { chart: chart.to_owned(), problem });
     let mut names = BTreeSet::new();
     let mut placed: BTreeMap<&str, &str> = BTreeMap::new();
     for stage in stages {
         if !names.insert(&stage.name) {
-            return wrong(format!("there are two stages `{}`", stage.name));
+            return Err(layout_error(chart, format!("there are two stages `{}`", stage.name)));
         }
         for template in &stage.templates {
             if let Some(other) = placed.insert(template, &stage.name) {
-                return wrong(format!("`{template}` is in stage `{other}` and in stage `{}`", stage.name));
+                return Err(layout_error(
+                    chart,
+                    format!("`{template}` is in stage `{other}` and in stage `{}`", stage.name),
+                ));
             }
             if is_library(template) || !files.contains_key(&format!("templates/{template}")) {
-                return wrong(format!(
-                    "stage `{}` names `{template}`, which is not a template of this chart",
-                    stage.name
+                return Err(layout_error(
+                    chart,
+                    format!("stage `{}` names `{template}`, which is not a template of this chart", stage.name),
                 ));
             }
         }
@@ -468,10 +470,14 @@ fn check_stages(chart: &str, stages: &[Stage], files: &BTreeMap<String, File>) -
     let templates = files.keys().filter_map(|name| name.strip_prefix("templates/"));
     for template in templates.filter(|name| !is_library(name)) {
         if !placed.contains_key(template) {
-            return wrong(format!("`templates/{template}` is in no stage"));
+            return Err(layout_error(chart, format!("`templates/{template}` is in no stage")));
         }
     }
     Ok(())
+}
+
+fn layout_error(chart: &str, problem: String) -> ChartError {
+    ChartError::Layout { chart: chart.to_owned(), problem }
 }
 
 /// Returns the files to render, in order: the bootstrap files, then the templates of each stage.

@@ -158,17 +158,20 @@ fn a_line_holds_only_what_it_changes() {
     assert_eq!(rendered.objects.len(), 3);
 }
 
+fn etcd_tag(chart: &Chart) -> serde_json::Value {
+    chart.values_builder().build(schema).unwrap().to_json()["images"]["etcd"]["tag"].clone()
+}
+
 #[test]
 fn a_row_of_another_line_gives_its_own_images_and_values() {
     let table = Versions::parse(include_str!("testdata/versions.yaml")).unwrap();
     let row = table.find_row(line("v0.7")).unwrap().clone();
-    let tag = |chart: &Chart| chart.values_builder().build(schema).unwrap().to_json()["images"]["etcd"]["tag"].clone();
     let chart = chart("v0.6");
-    assert_eq!(tag(&chart), "3.5.6-0");
+    assert_eq!(etcd_tag(&chart), "3.5.6-0");
     let newer = chart.clone().with_row(row.clone());
-    assert_eq!(tag(&newer), "3.5.9-0");
+    assert_eq!(etcd_tag(&newer), "3.5.9-0");
     assert!(newer.values_builder().set(SetKind::Value, "standby=true").build(schema).is_ok());
     let mut own = row;
     own.images.get_mut("etcd").unwrap().tag = "1.10".to_owned();
-    assert_eq!(tag(&chart.with_row(own)), "1.10");
+    assert_eq!(etcd_tag(&chart.with_row(own)), "1.10");
 }

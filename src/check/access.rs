@@ -18,11 +18,11 @@ pub async fn list_forbidden_writes(
     namespace: &str,
     writes: &[(String, String, bool)],
 ) -> Result<Vec<String>, kube::Error> {
-    let of_kind = |(group, resource, namespaced): &(String, String, bool)| {
+    let rights = writes.iter().flat_map(|(group, resource, namespaced)| {
         let scope = if *namespaced { Scope::Namespace } else { Scope::Cluster };
         Right::needed_rights(scope, group, resource, &["create", "patch"])
-    };
-    list_forbidden_rights(client, namespace, &writes.iter().flat_map(of_kind).collect::<Vec<_>>()).await
+    });
+    list_forbidden_rights(client, namespace, &rights.collect::<Vec<_>>()).await
 }
 
 /// The rights that the user lacks, as `create pods/portforward in namespace fleet`.

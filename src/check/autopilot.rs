@@ -35,19 +35,21 @@ pub(super) fn evaluate_autopilot(evidence: &[String]) -> CheckResult {
 mod tests {
     use super::*;
 
+    /// The evidence in a cluster with this API group and these nodes.
+    fn find_in_cluster(group: &str, nodes: &[&'static str]) -> Vec<String> {
+        let groups = serde_json::json!({"groups": [{"name": group, "versions": []}]});
+        let groups = serde_json::from_value::<APIGroupList>(groups).unwrap();
+        find_autopilot_evidence(Some(&groups), nodes.iter().copied())
+    }
+
     #[test]
     fn an_api_group_or_the_name_of_a_node_tells_the_mode() {
-        let group = |name: &str| {
-            let group = serde_json::json!({"groups": [{"name": name, "versions": []}]});
-            serde_json::from_value::<APIGroupList>(group).unwrap()
-        };
-        let found =
-            |name: &str, nodes: &[&'static str]| find_autopilot_evidence(Some(&group(name)), nodes.iter().copied());
         assert!(
-            found("apps", &["worker-1"]).is_empty() && find_autopilot_evidence(None, std::iter::empty()).is_empty()
+            find_in_cluster("apps", &["worker-1"]).is_empty()
+                && find_autopilot_evidence(None, std::iter::empty()).is_empty()
         );
-        assert_eq!(found("auto.gke.io", &[]), ["API group auto.gke.io"]);
-        assert_eq!(found("apps", &["gk3-pool-1"]), ["node gk3-pool-1"]);
-        assert!(matches!(evaluate_autopilot(&found("apps", &["gk3-pool-1"])), CheckResult::Failed(_)));
+        assert_eq!(find_in_cluster("auto.gke.io", &[]), ["API group auto.gke.io"]);
+        assert_eq!(find_in_cluster("apps", &["gk3-pool-1"]), ["node gk3-pool-1"]);
+        assert!(matches!(evaluate_autopilot(&find_in_cluster("apps", &["gk3-pool-1"])), CheckResult::Failed(_)));
     }
 }

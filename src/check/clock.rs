@@ -60,10 +60,13 @@ pub(super) fn evaluate_agent_clock(ahead: Option<i64>) -> CheckResult {
 mod tests {
     use super::*;
 
+    fn warns_of_clock(ahead: Option<i64>) -> bool {
+        matches!(evaluate_agent_clock(ahead), CheckResult::Warned(_))
+    }
+
     #[test]
     fn an_agents_cluster_may_be_minutes_apart() {
-        let is_warned = |ahead| matches!(evaluate_agent_clock(ahead), CheckResult::Warned(_));
-        assert_eq!([Some(0), Some(300), Some(-300), None].map(is_warned), [false; 4]);
-        assert_eq!([Some(301), Some(-7200)].map(is_warned), [true; 2]);
+        assert_eq!([Some(0), Some(300), Some(-300), None].map(warns_of_clock), [false; 4]);
+        assert_eq!([Some(301), Some(-7200)].map(warns_of_clock), [true; 2]);
     }
 }

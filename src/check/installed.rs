@@ -156,6 +156,11 @@ impl InstalledFacts {
             None => command,
         }
     }
+
+    /// Returns a command that adopts what a backup tool has copied.
+    fn adopt_copied(&self, command: Command) -> Command {
+        if self.copied { command.with_flag(Flag::Adopt) } else { command }
+    }
 }
 
 /// The checks, in the order in which they are shown.
@@ -209,14 +214,13 @@ fn check_installed_objects(facts: &InstalledFacts) -> CheckResult {
             CheckResult::Passed(format!("{count} of service version {version}, as installed"))
         }
         Ok(strayed) => {
-            let adopting = |command: Command| if facts.copied { command.with_flag(Flag::Adopt) } else { command };
             let diff = facts.as_it_is(|installed| Action::Diff(Some(installed))).with_flag(Flag::ReuseValues);
             CheckResult::new_failure(
                 first_of(strayed, NAMED, "; "),
                 Remedy::default()
-                    .command(adopting(diff))
+                    .command(facts.adopt_copied(diff))
                     .text(" shows the fields, ")
-                    .command(adopting(facts.as_it_is(Action::Upgrade)))
+                    .command(facts.adopt_copied(facts.as_it_is(Action::Upgrade)))
                     .text(" repairs them"),
             )
         }
@@ -307,7 +311,7 @@ fn check_certificate_renewal(facts: &InstalledFacts) -> CheckResult {
 }
 
 fn check_renewal_runs(facts: &InstalledFacts) -> CheckResult {
-    let remedy = || "the log of the last Job of CronJob `fleet-keys` has the details; the next run tries again";
+    let remedy = "the log of the last Job of CronJob `fleet-keys` has the details; the next run tries again";
     match (&facts.renewal, facts.renewed_by) {
         (RenewalRuns::None, RenewedBy::Others) => {
             CheckResult::Passed("the certificates are managed elsewhere".to_owned())
@@ -318,13 +322,13 @@ fn check_renewal_runs(facts: &InstalledFacts) -> CheckResult {
             "allow `get` on CronJobs and ConfigMaps of the namespace",
         ),
         (RenewalRuns::Found { failed: Some((when, why)), .. }, _) => {
-            CheckResult::new_failure(format!("the last run failed at {when}: {why}"), remedy())
+            CheckResult::new_failure(format!("the last run failed at {when}: {why}"), remedy)
         }
         (RenewalRuns::Found { suspended: true, .. }, _) => {
             CheckResult::new_failure("CronJob `fleet-keys` is suspended", "resume it: nothing else renews certificates")
         }
         (RenewalRuns::Found { days, .. }, _) if *days >= RENEWAL_DAYS => {
-            CheckResult::new_failure(format!("no run has succeeded for {days} days"), remedy())
+            CheckResult::new_failure(format!("no run has succeeded for {days} days"), remedy)
         }
         (RenewalRuns::Found { .. }, _) => CheckResult::Passed("CronJob `fleet-keys` renews what is due".to_owned()),
     }
@@ -337,7 +341,7 @@ pub(super) use tests::examples;
 mod tests {
     use super::*;
     use crate::api::remedy::Place;
-    use crate::check::{CheckResult, Judged, evaluate_failing_check, run_checks};
+    use crate::check::{CheckResult, Judged, evaluate_failing_check, result_of_check, run_checks};
 
     fn good() -> InstalledFacts {
         InstalledFacts {
@@ -392,6 +396,10 @@ mod tests {
         Expiry { file: file.to_owned(), days, date: "2027-01-31".to_owned() }
     }
 
+    fn certificates_ending(days: i64) -> Vec<Expiry> {
+        vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)]
+    }
+
     pub(in crate::check) fn examples() -> Vec<Judged> {
         let strayed = "fields of Deployment fleet/apiserver were changed, last by kubectl-edit".to_owned();
         let interrupted = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
@@ -399,15 +407,14 @@ mod tests {
             "fleet-scheduler is set to fleetscheduler/fleet-scheduler:v0.5.9, and service version v0.6.1 runs v0.6.1"
                 .to_owned(),
         ];
-        let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
         let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02";
         [
             ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
             ("images", InstalledFacts { images, ..good() }),
             ("last-run", InstalledFacts { interrupted, ..good() }),
             ("former-stores", restored(Some(150_000_000))),
-            ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
-            ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
+            ("certificates", InstalledFacts { certificates: certificates_ending(-1), ..good() }),
+            ("certificate-renewal", InstalledFacts { certificates: certificates_ending(30), ..good() }),
             ("renewal", runs(false, 8, Some(("2026-01-31T03:17:00Z", behind)))),
         ]
         .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
@@ -415,7 +422,7 @@ mod tests {
     }
 
     fn verdict(facts: &InstalledFacts, id: &str) -> CheckResult {
-        run_checks(&CHECKS, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().result
+        result_of_check(&CHECKS, id, facts)
     }
 
     fn said(facts: &InstalledFacts, id: &str) -> String {
@@ -428,14 +435,17 @@ mod tests {
         assert!(report.judged.iter().all(|judged| matches!(judged.result, CheckResult::Passed(_))), "{report:?}");
     }
 
+    fn with_certificate_of(days: i64) -> InstalledFacts {
+        InstalledFacts { certificates: vec![expiry("apiserver.crt", days)], ..good() }
+    }
+
     #[test]
     fn a_certificate_is_warned_about_from_sixty_days_before_its_end_and_fails_after_it() {
-        let with = |days| InstalledFacts { certificates: vec![expiry("apiserver.crt", days)], ..good() };
-        assert!(matches!(verdict(&with(60), "certificate-renewal"), CheckResult::Passed(_)));
-        assert!(matches!(verdict(&with(59), "certificate-renewal"), CheckResult::Warned(_)));
-        assert!(said(&with(59), "certificate-renewal").contains("apiserver.crt first, on 2027-01-31"));
-        assert!(matches!(verdict(&with(0), "certificates"), CheckResult::Passed(_)));
-        assert!(matches!(verdict(&with(-1), "certificates"), CheckResult::Failed(_)));
+        assert!(matches!(verdict(&with_certificate_of(60), "certificate-renewal"), CheckResult::Passed(_)));
+        assert!(matches!(verdict(&with_certificate_of(59), "certificate-renewal"), CheckResult::Warned(_)));
+        assert!(said(&with_certificate_of(59), "certificate-renewal").contains("apiserver.crt first, on 2027-01-31"));
+        assert!(matches!(verdict(&with_certificate_of(0), "certificates"), CheckResult::Passed(_)));
+        assert!(matches!(verdict(&with_certificate_of(-1), "certificates"), CheckResult::Failed(_)));
     }
 
     #[test]
@@ -454,23 +464,24 @@ mod tests {
         assert!(said(&interrupted("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
     }
 
-    #[test]
-    fn what_others_applied_is_changed_where_they_keep_it() {
-        let others = || InstalledFacts {
+    fn installed_by_others() -> InstalledFacts {
+        InstalledFacts {
             installed_by: InstalledBy::Others(vec!["argocd-controller".to_owned(), "kubectl".to_owned()]),
             images: vec!["apiserver is set to a:v1, and service version v0.6.1 runs v2".to_owned()],
-            certificates: vec![expiry("apiserver.crt", 1)],
-            ..good()
-        };
-        let passed = |text: &str| CheckResult::Passed(text.to_owned());
+            ..with_certificate_of(1)
+        }
+    }
+
+    #[test]
+    fn what_others_applied_is_changed_where_they_keep_it() {
         let applied = "applied by argocd-controller, kubectl; fleetctl has no record of them";
-        assert_eq!(verdict(&others(), "objects"), passed(applied));
-        assert_eq!(verdict(&others(), "last-run"), passed("no run by fleetctl"));
+        assert_eq!(verdict(&installed_by_others(), "objects"), CheckResult::Passed(applied.to_owned()));
+        assert_eq!(verdict(&installed_by_others(), "last-run"), CheckResult::Passed("no run by fleetctl".to_owned()));
         for id in ["images", "certificate-renewal"] {
-            let said = said(&others(), id);
+            let said = said(&installed_by_others(), id);
             assert!(said.contains("Template(ControlPlane") && !said.contains("Upgrade("), "{id}: {said}");
         }
-        let renewing = InstalledFacts { renewed_by: RenewedBy::CronJob, ..others() };
+        let renewing = InstalledFacts { renewed_by: RenewedBy::CronJob, ..installed_by_others() };
         assert!(said(&renewing, "certificate-renewal").contains("CronJob `fleet-keys`"));
     }
 
@@ -481,18 +492,21 @@ mod tests {
         assert_eq!(verdict(&InstalledFacts { version: None, ..good() }, "images"), CheckResult::Skipped("objects"));
     }
 
+    fn interrupted_by(command: &str) -> InstalledFacts {
+        InstalledFacts { interrupted: Some((command.to_owned(), "then".to_owned())), ..good() }
+    }
+
     #[test]
     fn every_command_is_about_this_installation() {
         let version: Option<ServiceVersion> = Some("v1.1.3".parse().unwrap());
-        let interrupted = |command: &str| Some((command.to_owned(), "then".to_owned()));
         let same = Some(Flag::Version("v1.1.3".to_owned()));
         for (facts, flag) in [
             (InstalledFacts { installed_by: InstalledBy::Unknown, ..good() }, &same),
             (InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() }, &same),
-            (InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() }, &same),
-            (InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() }, &same),
-            (InstalledFacts { interrupted: interrupted("install"), ..good() }, &None),
-            (InstalledFacts { interrupted: interrupted("uninstall"), ..good() }, &None),
+            (with_certificate_of(-1), &same),
+            (with_certificate_of(1), &same),
+            (interrupted_by("install"), &None),
+            (interrupted_by("uninstall"), &None),
         ] {
             let report = run_checks(&CHECKS, &InstalledFacts { version: version.clone(), ..facts }, &[]);
             let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();
@@ -500,10 +514,10 @@ mod tests {
             assert!(!commands.is_empty() && commands.iter().all(|command| command.place == Place::Run), "{judged:?}");
             // What makes it again keeps its version, and takes its values from the record, or reminds of them.
             assert!(commands.iter().all(|command| command.flags.first() == flag.as_ref()), "{judged:?}");
-            let takes = |command: &&Command| {
+            let all_take = commands.iter().all(|command| {
                 matches!(command.action, Action::Upgrade(_)) || command.flags.contains(&Flag::ReuseValues)
-            };
-            assert_ne!(commands.iter().all(takes), problem.remedy.joined_text().contains(VALUES) || flag.is_none());
+            });
+            assert_ne!(all_take, problem.remedy.joined_text().contains(VALUES) || flag.is_none());
         }
         let unknown = InstalledFacts { installed_by: InstalledBy::Unknown, version: None, ..good() };
         let report = run_checks(&CHECKS, &unknown, &[]);

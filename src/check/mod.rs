@@ -57,14 +57,10 @@ impl CheckResult {
 
     /// The result, escaped for output: it contains text from API servers, agents and foreign objects.
     fn with_escaped_text(self) -> Self {
-        let shown = |problem: Problem| Problem {
-            what: visible_list(&problem.what).into_owned(),
-            remedy: problem.remedy.with_visible_text(),
-        };
         match self {
             Self::Passed(seen) => Self::Passed(visible_list(&seen).into_owned()),
-            Self::Failed(problem) => Self::Failed(shown(problem)),
-            Self::Warned(problem) => Self::Warned(shown(problem)),
+            Self::Failed(problem) => Self::Failed(problem.escape_problem_text()),
+            Self::Warned(problem) => Self::Warned(problem.escape_problem_text()),
             Self::Skipped(needed) => Self::Skipped(needed),
         }
     }
@@ -80,6 +76,10 @@ pub struct Problem {
 }
 
 impl Problem {
+    fn escape_problem_text(self) -> Self {
+        Self { what: visible_list(&self.what).into_owned(), remedy: self.remedy.with_visible_text() }
+    }
+
     /// The problem of the check `title` with its remedy, as one sentence.
     pub fn format_advice(&self, title: &str) -> Remedy {
         Remedy::new(format!("{title}: {}; ", self.what)).and(self.remedy.clone())
@@ -175,14 +175,13 @@ impl Report {
 
     /// The results, ordered by failed, warning, skipped and passed; otherwise in the order of the checks.
     pub fn worst_first(&self) -> Vec<&Judged> {
-        let rank = |judged: &&Judged| match judged.result {
+        let mut judged: Vec<&Judged> = self.judged.iter().collect();
+        judged.sort_by_key(|judged| match judged.result {
             CheckResult::Failed(_) => 0,
             CheckResult::Warned(_) => 1,
             CheckResult::Skipped(_) => 2,
             CheckResult::Passed(_) => 3,
-        };
-        let mut judged: Vec<&Judged> = self.judged.iter().collect();
-        judged.sort_by_key(rank);
+        });
         judged
     }
 
@@ -234,10 +233,13 @@ impl<'c, F> Judging<'c, F> {
 
     fn evaluate_check(&mut self, check: &Check<F>, facts: &F) {
         let judged = &mut self.report.judged;
-        let is_blocked = |done: &Judged| matches!(done.result, CheckResult::Failed(_) | CheckResult::Skipped(_));
-        let blocks = |needed: &str| judged.iter().any(|done| done.id == needed && is_blocked(done));
         let warns = check.severity == Severity::Warning || self.lenient.iter().any(|id| id == check.id);
-        let result = match check.needs.iter().copied().find(|needed| blocks(needed)) {
+        let blocking = check.needs.iter().copied().find(|needed| {
+            let mut blocked =
+                judged.iter().filter(|done| matches!(done.result, CheckResult::Failed(_) | CheckResult::Skipped(_)));
+            blocked.any(|done| done.id == *needed)
+        });
+        let result = match blocking {
             Some(needed) => CheckResult::Skipped(needed),
             None => match (check.evaluate)(facts).with_escaped_text() {
                 CheckResult::Failed(problem) if warns => CheckResult::Warned(problem),
@@ -250,13 +252,13 @@ impl<'c, F> Judging<'c, F> {
 
 /// The report of checks without facts, skipped because of another check.
 pub fn report_unseen_checks<F>(checks: &[Check<F>], because: &'static str) -> Report {
-    let skipped = |check: &Check<F>| Judged {
+    let skipped = checks.iter().map(|check| Judged {
         id: check.id,
         title: check.title,
         category: check.category,
         result: CheckResult::Skipped(because),
-    };
-    Report { judged: checks.iter().map(skipped).collect() }
+    });
+    Report { judged: skipped.collect() }
 }
 
 /// The only check that fails: its id, what is wrong and the remedy.
@@ -266,6 +268,19 @@ fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Rem
     let failures: Vec<_> = report.failures().collect();
     assert_eq!(failures.len(), 1, "{report:?}");
     (failures[0].0.id, failures[0].1.what.clone(), failures[0].1.remedy.clone())
+}
+
+/// Returns the result of one check.
+#[cfg(test)]
+fn result_of_check<F>(checks: &[Check<F>], id: &str, facts: &F) -> CheckResult {
+    run_checks(checks, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().result
+}
+
+/// Returns facts that differ in what `change` does.
+#[cfg(test)]
+fn change_facts<F>(mut facts: F, change: impl FnOnce(&mut F)) -> F {
+    change(&mut facts);
+    facts
 }
 
 /// Returns the result of a check for facts for which it does not hold.
@@ -301,33 +316,42 @@ mod tests {
         assert_eq!(report.judged[1].result, CheckResult::Skipped("first"));
     }
 
+    fn pass_any<F>(_: &F) -> CheckResult {
+        CheckResult::Passed(String::new())
+    }
+
+    fn judged_ids(judged: &[Judged]) -> Vec<&'static str> {
+        judged.iter().map(|judged| judged.id).collect()
+    }
+
     #[test]
     fn a_check_is_judged_in_its_turn_once_its_reads_have_ended() {
-        let good = |(): &()| CheckResult::Passed(String::new());
         let checks = [
-            Check::new_required("a", "a", "k", &[], good).after_reads(&["slow"]),
-            Check::new_required("b", "b", "k", &[], good),
-            Check::new_required("c", "c", "k", &[], good).after_reads(&["slow", "slower"]),
+            Check::new_required("a", "a", "k", &[], pass_any).after_reads(&["slow"]),
+            Check::new_required("b", "b", "k", &[], pass_any),
+            Check::new_required("c", "c", "k", &[], pass_any).after_reads(&["slow", "slower"]),
         ];
-        let ids = |judged: &[Judged]| judged.iter().map(|judged| judged.id).collect::<Vec<_>>();
         let mut judging = Judging::new(&checks, &[]);
         assert!(judging.go_on(&(), &BTreeSet::new()).is_empty());
-        assert_eq!(ids(judging.go_on(&(), &["slow"].into())), ["a", "b"]);
+        assert_eq!(judged_ids(judging.go_on(&(), &["slow"].into())), ["a", "b"]);
         assert!(judging.go_on(&(), &["slow"].into()).is_empty());
-        assert_eq!(ids(&judging.evaluate_rest(&()).judged), ["a", "b", "c"]);
+        assert_eq!(judged_ids(&judging.evaluate_rest(&()).judged), ["a", "b", "c"]);
+    }
+
+    fn judged_check(id: &'static str, result: CheckResult) -> Judged {
+        Judged { id, title: id, category: "k", result }
     }
 
     #[test]
     fn the_worst_comes_first_and_what_is_alike_stays_in_order() {
-        let judged = |id, result| Judged { id, title: id, category: "k", result };
-        let problem = || Problem { what: "w".to_owned(), remedy: "r".into() };
+        let problem = Problem { what: "w".to_owned(), remedy: "r".into() };
         let report = Report {
             judged: vec![
-                judged("good", CheckResult::Passed("seen".to_owned())),
-                judged("warning", CheckResult::Warned(problem())),
-                judged("first failure", CheckResult::Failed(problem())),
-                judged("unseen", CheckResult::Skipped("good")),
-                judged("second failure", CheckResult::Failed(problem())),
+                judged_check("good", CheckResult::Passed("seen".to_owned())),
+                judged_check("warning", CheckResult::Warned(problem.clone())),
+                judged_check("first failure", CheckResult::Failed(problem.clone())),
+                judged_check("unseen", CheckResult::Skipped("good")),
+                judged_check("second failure", CheckResult::Failed(problem.clone())),
             ],
         };
         let order: Vec<&str> = report.worst_first().into_iter().map(|judged| judged.id).collect();

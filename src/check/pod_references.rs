@@ -36,9 +36,8 @@ impl PodReferences {
     pub fn from_objects<'o>(objects: impl IntoIterator<Item = &'o Value> + Clone) -> Self {
         let mut references = Self::default();
         for spec in objects.clone().into_iter().filter_map(pod_spec) {
-            let name = |key: &str| spec[key].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-            references.priority_classes.extend(name("priorityClassName"));
-            references.runtime_classes.extend(name("runtimeClassName"));
+            references.priority_classes.extend(find_pod_name(spec, "priorityClassName"));
+            references.runtime_classes.extend(find_pod_name(spec, "runtimeClassName"));
             let secrets = spec["imagePullSecrets"].as_array().into_iter().flatten();
             references.pull_secrets.extend(secrets.filter_map(|secret| Some(secret["name"].as_str()?.to_owned())));
         }
@@ -47,6 +46,11 @@ impl PodReferences {
         }
         references
     }
+}
+
+/// The name that a field of the spec of a pod has.
+fn find_pod_name(spec: &Value, key: &str) -> Option<String> {
+    spec[key].as_str().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// Returns the spec of the pods that a workload makes; none for an object of another kind.
@@ -122,14 +126,14 @@ impl ReferenceFacts {
 
     /// Evaluates whether nodes can pull with the Secrets that pods name.
     pub(super) fn evaluate_pull_secrets(&self, namespace: &str) -> CheckResult {
-        let problem = |(name, found): (&String, &Reference)| match found {
+        let problems = self.pull_secrets.iter().filter_map(|(name, found)| match found {
             Reference::Found | Reference::Unread(_) => None,
             Reference::Missing => Some(format!("Secret {name} does not exist in namespace {namespace}")),
             Reference::WrongType(kind) => {
                 Some(format!("Secret {name} in namespace {namespace} has the type `{kind}`, which nodes do not read"))
             }
-        };
-        let problems: Vec<String> = self.pull_secrets.iter().filter_map(problem).collect();
+        });
+        let problems: Vec<String> = problems.collect();
         if !problems.is_empty() {
             return CheckResult::new_warning(
                 format!("{}; nodes then pull without a login", problems.join("; ")),
@@ -191,7 +195,7 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
@@ -201,14 +205,22 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    /// The references to one object that does not exist.
+    pub(in crate::check) fn missing_reference(name: &str) -> BTreeMap<String, Reference> {
+        BTreeMap::from([(name.to_owned(), Reference::Missing)])
+    }
+
+    fn pod_with_names(secret: &str, class: &str) -> Value {
+        json!({"priorityClassName": class, "imagePullSecrets": [{"name": secret}, {"name": "own"}]})
+    }
+
     #[test]
     fn names_come_from_every_pod_but_for_what_is_created() {
-        let pod = |secret: &str, class: &str| json!({"priorityClassName": class, "imagePullSecrets": [{"name": secret}, {"name": "own"}]});
-        let mut job = pod("c", "night");
+        let mut job = pod_with_names("c", "night");
         job["runtimeClassName"] = "gvisor".into();
         let objects = [
-            json!({"kind": "Deployment", "spec": {"template": {"spec": pod("a", "high")}}}),
-            json!({"kind": "StatefulSet", "spec": {"template": {"spec": pod("b", "high")}}}),
+            json!({"kind": "Deployment", "spec": {"template": {"spec": pod_with_names("a", "high")}}}),
+            json!({"kind": "StatefulSet", "spec": {"template": {"spec": pod_with_names("b", "high")}}}),
             json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": job}}}}}),
             json!({"kind": "Secret", "metadata": {"name": "own"}}),
             json!({"kind": "Service", "spec": {}}),
@@ -219,6 +231,14 @@ mod tests {
             runtime_classes: names(&["gvisor"]),
         };
         assert_eq!(PodReferences::from_objects(&objects), expected);
+    }
+
+    fn pod_references(secrets: &[&str], priority: &[&str], runtime: &[&str]) -> PodReferences {
+        PodReferences {
+            pull_secrets: names(secrets),
+            priority_classes: names(priority),
+            runtime_classes: names(runtime),
+        }
     }
 
     #[tokio::test]
@@ -234,31 +254,32 @@ mod tests {
             }
             _ => test_api::failure(404),
         });
-        let references = |secrets: &[&str], priority: &[&str], runtime: &[&str]| PodReferences {
-            pull_secrets: names(secrets),
-            priority_classes: names(priority),
-            runtime_classes: names(runtime),
-        };
-        let read = async |references: PodReferences| ReferenceFacts::from_cluster(&client, "fleet", &references).await;
 
-        let good = read(references(&["good"], &["high"], &[])).await;
+        let good = ReferenceFacts::from_cluster(&client, "fleet", &pod_references(&["good"], &["high"], &[])).await;
         assert_eq!(good.evaluate_pull_secrets("fleet"), CheckResult::Passed("1 found".to_owned()));
         assert_eq!(good.evaluate_classes(), CheckResult::Passed("all exist".to_owned()));
 
-        let bad = read(references(&["opaque", "typo"], &["high", "typo"], &[])).await;
+        let bad = ReferenceFacts::from_cluster(
+            &client,
+            "fleet",
+            &pod_references(&["opaque", "typo"], &["high", "typo"], &[]),
+        )
+        .await;
         let CheckResult::Warned(problem) = bad.evaluate_pull_secrets("fleet") else { panic!("{bad:?}") };
         assert!(problem.what.contains("Secret opaque in namespace fleet has the type `Opaque`"), "{}", problem.what);
         assert!(problem.what.contains("Secret typo does not exist in namespace fleet"), "{}", problem.what);
         let CheckResult::Failed(problem) = bad.evaluate_classes() else { panic!("{bad:?}") };
         assert_eq!(problem.what, "PriorityClass `typo` does not exist, so the API server refuses the pods");
 
-        let hidden = read(references(&["good", "hidden"], &[], &["hidden"])).await;
+        let hidden =
+            ReferenceFacts::from_cluster(&client, "fleet", &pod_references(&["good", "hidden"], &[], &["hidden"]))
+                .await;
         assert!(matches!(hidden.evaluate_classes(), CheckResult::Warned(_)), "{hidden:?}");
         let CheckResult::Warned(problem) = hidden.evaluate_pull_secrets("fleet") else { panic!("{hidden:?}") };
         assert!(problem.what.starts_with("Secret hidden could not be read: "), "{}", problem.what);
         assert!(!problem.what.contains("without a login"), "{}", problem.what);
         assert_eq!(problem.remedy, Remedy::from("allow `get` on secrets in namespace fleet"));
-        let none = read(PodReferences::default()).await;
+        let none = ReferenceFacts::from_cluster(&client, "fleet", &PodReferences::default()).await;
         assert_eq!(none, ReferenceFacts::default());
         assert_eq!(none.evaluate_classes(), CheckResult::Passed("none are named".to_owned()));
     }

@@ -28,29 +28,35 @@ pub const PULLS: &str = "images-reachable";
 pub const CHECKS: [Check<PullFacts>; 1] = [Check::new_required(PULLS, "images", "images", &[], check_image_pulls)];
 
 fn check_image_pulls(facts: &PullFacts) -> CheckResult {
-    let of = |wanted: fn(&Pulled) -> Option<&Problem>| -> Vec<&Problem> {
-        let mut found: Vec<&Problem> = facts.images.iter().filter_map(|(_, pulled)| wanted(pulled)).collect();
-        found.dedup();
-        found
-    };
-    let refused = of(|pulled| if let Pulled::No(problem) = pulled { Some(problem) } else { None });
-    let unknown = of(|pulled| if let Pulled::Unknown(problem) = pulled { Some(problem) } else { None });
+    let refused =
+        find_pull_problems(facts, |pulled| if let Pulled::No(problem) = pulled { Some(problem) } else { None });
+    let unknown =
+        find_pull_problems(facts, |pulled| if let Pulled::Unknown(problem) = pulled { Some(problem) } else { None });
     let all = facts.images.len();
-    let told = |problems: &[&Problem]| {
-        let what: Vec<&str> = problems.iter().map(|problem| problem.what.as_str()).collect();
-        // What helps with one helps with the others, as far as it is the same registry.
-        let remedy = problems.first().map_or_else(Remedy::default, |problem| problem.remedy.clone());
-        (what.join("; "), remedy)
-    };
     if !refused.is_empty() {
-        let (what, remedy) = told(&refused);
+        let (what, remedy) = join_pull_problems(&refused);
         return CheckResult::new_failure(format!("{} of {all} cannot be pulled or run: {what}", refused.len()), remedy);
     }
     if !unknown.is_empty() {
-        let (what, remedy) = told(&unknown);
+        let (what, remedy) = join_pull_problems(&unknown);
         return CheckResult::new_failure(format!("not all of {all} could be tested: {what}"), remedy);
     }
     CheckResult::Passed(format!("the nodes have pulled all {all}"))
+}
+
+/// The different problems among those that `find` takes.
+fn find_pull_problems(facts: &PullFacts, find: fn(&Pulled) -> Option<&Problem>) -> Vec<&Problem> {
+    let mut found: Vec<&Problem> = facts.images.iter().filter_map(|(_, pulled)| find(pulled)).collect();
+    found.dedup();
+    found
+}
+
+/// What problems are, and the remedy of the first: what helps with one helps with the others, as far as it is the same
+/// registry.
+fn join_pull_problems(problems: &[&Problem]) -> (String, Remedy) {
+    let what: Vec<&str> = problems.iter().map(|problem| problem.what.as_str()).collect();
+    let remedy = problems.first().map_or_else(Remedy::default, |problem| problem.remedy.clone());
+    (what.join("; "), remedy)
 }
 
 /// Returns the result of the check where it does not hold: the example of its page.
@@ -63,12 +69,12 @@ pub(super) fn pull_check_examples() -> Vec<super::Judged> {
                  registry has it for this architecture"
                 .into(),
     };
-    let image = |name: &str, pulled| (format!("mirror.example:5000/registry.k8s.io/{name}"), pulled);
-    let images = vec![
-        image("etcd:3.5.35-0", Pulled::No(problem)),
-        image("kube-apiserver:v1.36.3", Pulled::Yes),
-        image("kube-controller-manager:v1.36.3", Pulled::Yes),
+    let images = [
+        ("etcd:3.5.35-0", Pulled::No(problem)),
+        ("kube-apiserver:v1.36.3", Pulled::Yes),
+        ("kube-controller-manager:v1.36.3", Pulled::Yes),
     ];
+    let images = images.map(|(name, pulled)| (format!("mirror.example:5000/registry.k8s.io/{name}"), pulled)).into();
     vec![super::evaluate_failing_check(&CHECKS, PULLS, &PullFacts { images })]
 }
 
@@ -82,14 +88,17 @@ mod tests {
         check::run_checks(&CHECKS, &PullFacts { images }, &[]).judged.remove(0).result
     }
 
+    fn pull_problem(what: &str) -> Problem {
+        Problem { what: what.to_owned(), remedy: "mend it".into() }
+    }
+
     #[test]
     fn what_cannot_be_pulled_refuses_and_so_does_what_was_not_tried() {
-        let problem = |what: &str| Problem { what: what.to_owned(), remedy: "mend it".into() };
         assert_eq!(judged(&[Pulled::Yes, Pulled::Yes]), CheckResult::Passed("the nodes have pulled all 2".to_owned()));
-        let unknown = Pulled::Unknown(problem("no node takes the pod"));
+        let unknown = Pulled::Unknown(pull_problem("no node takes the pod"));
         let untried = judged(&[Pulled::Yes, unknown.clone(), unknown.clone()]);
         assert_eq!(untried, CheckResult::new_failure("not all of 3 could be tested: no node takes the pod", "mend it"));
-        let failed = judged(&[unknown, Pulled::No(problem("a")), Pulled::No(problem("b")), Pulled::Yes]);
+        let failed = judged(&[unknown, Pulled::No(pull_problem("a")), Pulled::No(pull_problem("b")), Pulled::Yes]);
         assert_eq!(failed, CheckResult::new_failure("2 of 4 cannot be pulled or run: a; b", "mend it"));
     }
 }

@@ -98,10 +98,10 @@ impl SecretReaders {
 
 /// Returns whether the binding belongs to an installation and is for its own service accounts.
 fn is_own(binding: &RoleBinding, namespace: &str) -> bool {
-    let is_account = |subject: &Subject| {
-        subject.kind == "ServiceAccount" && subject.namespace.as_deref().is_none_or(|other| other == namespace)
-    };
-    binding.labels().contains_key(LABEL_INSTALL) && binding.subjects.iter().flatten().all(is_account)
+    binding.labels().contains_key(LABEL_INSTALL)
+        && binding.subjects.iter().flatten().all(|subject| {
+            subject.kind == "ServiceAccount" && subject.namespace.as_deref().is_none_or(|other| other == namespace)
+        })
 }
 
 /// Returns the kind and name of a subject.
@@ -131,12 +131,14 @@ async fn reads_secrets(client: &Client, namespace: &str, role: &RoleRef) -> bool
 
 /// Returns whether a rule reads Secrets, be it some by their names.
 fn may_read_secrets(rule: &PolicyRule) -> bool {
-    let has = |list: Option<&Vec<String>>, wanted: &[&str]| {
-        list.into_iter().flatten().any(|entry| wanted.contains(&entry.as_str()))
-    };
-    has(rule.api_groups.as_ref(), &["", "*"])
-        && has(rule.resources.as_ref(), &["secrets", "*"])
-        && has(Some(&rule.verbs), &["get", "list", "watch", "*"])
+    lists_any_word(rule.api_groups.as_deref(), &["", "*"])
+        && lists_any_word(rule.resources.as_deref(), &["secrets", "*"])
+        && lists_any_word(Some(&rule.verbs), &["get", "list", "watch", "*"])
+}
+
+/// Returns whether a list of a rule has one of these words.
+pub(super) fn lists_any_word(list: Option<&[String]>, wanted: &[&str]) -> bool {
+    list.into_iter().flatten().any(|entry| wanted.contains(&entry.as_str()))
 }
 
 #[cfg(test)]
@@ -166,26 +168,30 @@ mod tests {
         }
     }
 
+    fn rule_reads_secrets(groups: &[&str], resources: &[&str], verbs: &[&str]) -> bool {
+        let rule = json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+        may_read_secrets(&serde_json::from_value(rule).unwrap())
+    }
+
     #[test]
     fn a_rule_that_reads_secrets_is_found_however_it_is_written() {
-        let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| {
-            let rule = json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
-            may_read_secrets(&serde_json::from_value(rule).unwrap())
-        };
-        assert!(rule(&[""], &["secrets"], &["get"]) && rule(&["*"], &["*"], &["*"]));
-        assert!(rule(&["apps", ""], &["configmaps", "secrets"], &["create", "watch"]));
-        assert!(!rule(&[""], &["configmaps"], &["get"]) && !rule(&["apps"], &["secrets"], &["get"]));
-        assert!(!rule(&[""], &["secrets"], &["create", "patch"]));
+        assert!(rule_reads_secrets(&[""], &["secrets"], &["get"]) && rule_reads_secrets(&["*"], &["*"], &["*"]));
+        assert!(rule_reads_secrets(&["apps", ""], &["configmaps", "secrets"], &["create", "watch"]));
+        assert!(
+            !rule_reads_secrets(&[""], &["configmaps"], &["get"])
+                && !rule_reads_secrets(&["apps"], &["secrets"], &["get"])
+        );
+        assert!(!rule_reads_secrets(&[""], &["secrets"], &["create", "patch"]));
     }
 
     #[test]
     fn readers_are_warned_of_and_what_cannot_be_read_is_not() {
-        let reader = |number: usize| SecretReader {
+        let found = (0..7).map(|number| SecretReader {
             subject: format!("User ann-{number}"),
             binding: "team".to_owned(),
             role: "edit".to_owned(),
-        };
-        let readers = SecretReaders { found: (0..7).map(reader).collect(), unread: None };
+        });
+        let readers = SecretReaders { found: found.collect(), unread: None };
         let CheckResult::Warned(problem) = readers.evaluate_readers("fleet") else { panic!("{readers:?}") };
         assert!(problem.what.contains("User ann-0 by RoleBinding team to edit") && problem.what.contains("ann-4"));
         assert!(!problem.what.contains("ann-5"), "{}", problem.what);

@@ -10,6 +10,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use super::CheckResult;
+use super::secret_readers::lists_any_word;
 use crate::api::first_of::first_of;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
@@ -69,9 +70,8 @@ impl SidecarFacts {
         let injectors = webhooks.iter().flatten().flat_map(|configuration| {
             let name = configuration.name_any();
             let webhooks = configuration.webhooks.iter().flatten();
-            let injecting = move |webhook: &&MutatingWebhook| is_injector(&name, webhook);
             let configuration = configuration.name_any();
-            webhooks.filter(injecting).map(move |webhook| Injector {
+            webhooks.filter(move |webhook| is_injector(&name, webhook)).map(move |webhook| Injector {
                 configuration: configuration.clone(),
                 namespaces: webhook.namespace_selector.clone().unwrap_or_default(),
                 pods: webhook.object_selector.clone().unwrap_or_default(),
@@ -93,11 +93,8 @@ impl SidecarFacts {
 
     /// Evaluates whether pods of the namespace get containers that do not end.
     pub(super) fn evaluate_sidecars(&self, namespace: &str) -> CheckResult {
-        let is_on = |key: &str, values: &[&str]| {
-            let found = self.labels.get(key).or_else(|| self.annotations.get(key));
-            found.filter(|value| values.is_empty() || values.contains(&value.as_str())).cloned()
-        };
-        let marks = MARKS.iter().filter_map(|(key, values)| Some(format!("`{key}: {}`", is_on(key, values)?)));
+        let marks =
+            MARKS.iter().filter_map(|(key, values)| Some(format!("`{key}: {}`", self.find_mark_value(key, values)?)));
         let marks: Vec<String> = marks.collect();
         let calling = self.injectors.iter().filter(|injector| {
             // Those of the chart have none of the labels by which single pods are chosen.
@@ -126,19 +123,22 @@ impl SidecarFacts {
                 .flag(Flag::Namespace(None)),
         )
     }
+
+    /// The value of a label or an annotation of the namespace that is one of `values`, or any where these are empty.
+    fn find_mark_value(&self, key: &str, values: &[&str]) -> Option<&String> {
+        let found = self.labels.get(key).or_else(|| self.annotations.get(key));
+        found.filter(|value| values.is_empty() || values.contains(&value.as_str()))
+    }
 }
 
 /// Returns whether a webhook is named after injecting and is called for new pods.
 fn is_injector(configuration: &str, webhook: &MutatingWebhook) -> bool {
-    let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
-        list.iter().flatten().any(|entry| wanted.contains(&entry.as_str()))
-    };
     let is_named = [configuration, webhook.name.as_str()].iter().any(|name| name.contains("inject"));
     is_named
         && webhook.rules.iter().flatten().any(|rule| {
-            has(&rule.api_groups, &["", "*"])
-                && has(&rule.operations, &["CREATE", "*"])
-                && has(&rule.resources, &["pods", "*", "*/*"])
+            lists_any_word(rule.api_groups.as_deref(), &["", "*"])
+                && lists_any_word(rule.operations.as_deref(), &["CREATE", "*"])
+                && lists_any_word(rule.resources.as_deref(), &["pods", "*", "*/*"])
         })
 }
 
@@ -148,10 +148,10 @@ fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
     equal
         && selector.match_expressions.iter().flatten().all(|expression| {
             let value = labels.get(&expression.key);
-            let is_in = || value.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
+            let is_in = value.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
             match expression.operator.as_str() {
-                "In" => is_in(),
-                "NotIn" => !is_in(),
+                "In" => is_in,
+                "NotIn" => !is_in,
                 "Exists" => value.is_some(),
                 "DoesNotExist" => value.is_none(),
                 _ => false,
@@ -212,21 +212,23 @@ pub(super) mod tests {
         }
     }
 
+    fn label_expression(key: &str, operator: &str, values: &[&str]) -> Value {
+        json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]})
+    }
+
     #[test]
     fn a_webhook_adds_containers_where_it_selects_the_namespace_and_its_pods() {
-        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         let own = "kubernetes.io/metadata.name";
-        let all = || json!({});
         for (namespaces, pods, resource, expected) in [
-            (all(), all(), "pods", true),
-            (all(), all(), "services", false),
-            (expression(own, "NotIn", &["kube-system"]), all(), "pods", true),
-            (expression(own, "NotIn", &["fleet"]), all(), "pods", false),
-            (expression("mesh", "Exists", &[]), all(), "pods", false),
-            (expression("mesh", "DoesNotExist", &[]), all(), "*", true),
-            (json!({"matchLabels": {"mesh": "on"}}), all(), "pods", false),
-            (all(), expression("sidecar", "NotIn", &["false"]), "pods", true),
-            (all(), expression("sidecar", "In", &["true"]), "pods", false),
+            (json!({}), json!({}), "pods", true),
+            (json!({}), json!({}), "services", false),
+            (label_expression(own, "NotIn", &["kube-system"]), json!({}), "pods", true),
+            (label_expression(own, "NotIn", &["fleet"]), json!({}), "pods", false),
+            (label_expression("mesh", "Exists", &[]), json!({}), "pods", false),
+            (label_expression("mesh", "DoesNotExist", &[]), json!({}), "*", true),
+            (json!({"matchLabels": {"mesh": "on"}}), json!({}), "pods", false),
+            (json!({}), label_expression("sidecar", "NotIn", &["false"]), "pods", true),
+            (json!({}), label_expression("sidecar", "In", &["true"]), "pods", false),
         ] {
             let found = reason(&facts(json!({}), json!({}), webhook(namespaces.clone(), pods.clone(), resource)));
             assert_eq!(found.is_some(), expected, "{namespaces} {pods} {resource}: {found:?}");

@@ -54,19 +54,21 @@ mod tests {
 
     use super::*;
 
+    fn read_lease_of(namespace: &str, end: &str) -> Option<AgentCertificate> {
+        let metadata =
+            json!({"name": AGENT_LEASE, "namespace": namespace, "annotations": {ANNOTATION_CERTIFICATE_END: end}});
+        read_lease(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+    }
+
     #[test]
     fn the_end_is_a_time_or_unknown() {
-        let read = |namespace: &str, end: &str| {
-            let metadata = json!({"name": AGENT_LEASE, "namespace": namespace,
-                "annotations": {ANNOTATION_CERTIFICATE_END: end}});
-            read_lease(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
-        };
         let end = "2027-01-15T08:00:00Z";
-        let of_west = |not_after| Some(AgentCertificate { cluster: "west".to_owned(), not_after });
-        assert_eq!(read("fleet-c-west", end), of_west(Some(end.parse().unwrap())));
+        let unknown = AgentCertificate { cluster: "west".to_owned(), not_after: None };
+        let known = AgentCertificate { not_after: Some(end.parse().unwrap()), ..unknown.clone() };
+        assert_eq!(read_lease_of("fleet-c-west", end), Some(known));
         for wrong in ["", "soon", &"9".repeat(1000)] {
-            assert_eq!(read("fleet-c-west", wrong), of_west(None), "{wrong}");
+            assert_eq!(read_lease_of("fleet-c-west", wrong).as_ref(), Some(&unknown), "{wrong}");
         }
-        assert_eq!(read("default", end), None);
+        assert_eq!(read_lease_of("default", end), None);
     }
 }

@@ -23,7 +23,7 @@ use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::served::served_certificate;
 use crate::k8s::error_sentences;
-use crate::pki::secrets::{ADMIN_KUBECONFIG, SecretEntry, certificate_entries};
+use crate::pki::secrets::{ADMIN_KUBECONFIG, certificate_entries};
 use crate::pki::{CertificateFacts, Files, Kubeconfig, Leaf, find_merged_certificate};
 
 /// Name of the certificates of agents in the list.
@@ -241,8 +241,8 @@ pub async fn read_hosting_certificates(
 
 /// What is in the hosting cluster, if that cannot be read.
 fn list_unread(why: &str) -> Vec<CertificateRow> {
-    let unread = |entry: &SecretEntry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why);
-    certificate_entries().map(unread).collect()
+    let entries = certificate_entries();
+    entries.map(|entry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why)).collect()
 }
 
 /// What pods served when the last renewal looked at them.
@@ -251,12 +251,12 @@ fn judge_pods(summary: &Summary, issued: &[HeldCertificate], now: Timestamp) -> 
         summary.certificates.iter().filter(|held| held.holder.starts_with("Pod ")).collect();
     if served.is_empty() {
         let why = "no renewal has checked the pods yet";
-        let unseen = |(component, port, leaf): (&str, u16, Leaf)| {
+        let unseen = TLS_PORTS.map(|(component, port, leaf)| {
             CertificateRow::new_unknown(leaf.leaf_store().stored_file(), format!("Pods {component}:{port}"), why)
-        };
-        return TLS_PORTS.into_iter().map(unseen).collect();
+        });
+        return unseen.into();
     }
-    let judge = |held: &HeldCertificate| {
+    let rows = served.into_iter().map(|held| {
         let row = CertificateRow::from_held(held.clone(), now);
         match (&summary.failed, is_issued(held.serial.as_str(), &held.certificate, issued)) {
             (_, true) => row,
@@ -266,8 +266,8 @@ fn judge_pods(summary: &Summary, issued: &[HeldCertificate], now: Timestamp) -> 
                 "the certificate was issued after the last renewal checked the pod".to_owned(),
             ),
         }
-    };
-    served.into_iter().map(judge).collect()
+    });
+    rows.collect()
 }
 
 fn is_issued(serial: &str, certificate: &str, issued: &[HeldCertificate]) -> bool {
@@ -344,18 +344,20 @@ mod tests {
         }
     }
 
+    /// The row of a pod that showed a certificate with this serial number.
+    fn judge_lone_pod(issued: &[HeldCertificate], serial: &str, failed: Option<(Timestamp, String)>) -> CertificateRow {
+        let certificates = vec![held("Pod etcd-0:2379", serial, 30), held("Secret etcd-certs", serial, 30)];
+        let rows = judge_pods(&Summary { certificates, succeeded: None, failed }, issued, at(0));
+        assert_eq!(rows.len(), 1, "the Secrets are read themselves");
+        rows[0].clone()
+    }
+
     #[test]
     fn a_pod_that_shows_another_certificate_does_not_serve_only_if_the_renewal_failed() {
         let issued = [held("Secret etcd-certs", "02", 365)];
-        let of_pod = |serial: &str, failed: Option<(Timestamp, String)>| {
-            let certificates = vec![held("Pod etcd-0:2379", serial, 30), held("Secret etcd-certs", serial, 30)];
-            let rows = judge_pods(&Summary { certificates, succeeded: None, failed }, &issued, at(0));
-            assert_eq!(rows.len(), 1, "the Secrets are read themselves");
-            rows[0].clone()
-        };
-        assert_eq!(of_pod("02", None).state, CertificateState::Soon);
-        assert_eq!(of_pod("01", None).state, CertificateState::Unknown);
-        let failed = of_pod("01", Some((at(0), "pod etcd-0 port 2379 serves 01".to_owned())));
+        assert_eq!(judge_lone_pod(&issued, "02", None).state, CertificateState::Soon);
+        assert_eq!(judge_lone_pod(&issued, "01", None).state, CertificateState::Unknown);
+        let failed = judge_lone_pod(&issued, "01", Some((at(0), "pod etcd-0 port 2379 serves 01".to_owned())));
         assert_eq!(failed.state, CertificateState::NotServed);
         assert!(failed.reason.unwrap().contains("etcd-0"));
         let unseen = judge_pods(&Summary::default(), &issued, at(0));
@@ -364,11 +366,12 @@ mod tests {
 
     #[test]
     fn an_agent_has_renewed_its_certificate_a_week_before_its_end() {
-        let judge = |not_after| judge_agent(AgentCertificate { cluster: "west".to_owned(), not_after }, at(0));
+        let unknown = AgentCertificate { cluster: "west".to_owned(), not_after: None };
         for (days, state) in [(8, CertificateState::Ok), (7, CertificateState::Soon), (0, CertificateState::Expired)] {
-            assert_eq!(judge(Some(at(days))).state, state, "{days}");
+            let agent = AgentCertificate { not_after: Some(at(days)), ..unknown.clone() };
+            assert_eq!(judge_agent(agent, at(0)).state, state, "{days}");
         }
-        let silent = judge(None);
+        let silent = judge_agent(unknown, at(0));
         assert_eq!((silent.state, silent.holder.as_str()), (CertificateState::Unknown, "Agent west"));
     }
 

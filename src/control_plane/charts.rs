@@ -16,8 +16,8 @@ use crate::api::util::text::visible_line;
 use crate::api::values::network_policy::NetworkPeer;
 use crate::api::values::pod_values::SecretValue;
 use crate::apply::{Charts, Renderable, Rendering};
+use crate::chart;
 use crate::chart::patch::Patches;
-use crate::chart::{self, Row};
 use crate::install::recorded_use::Ordinary;
 use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{self, to_planned_objects};
@@ -164,7 +164,7 @@ fn release_endpoint(release: &Release) -> Endpoint {
 
 /// Every object that the chart of some line renders for a control plane, with all that values can switch on.
 pub fn renderable_control_plane(name: &ControlPlaneName, namespace: &NamespaceName) -> Renderable {
-    let of_row = |row: &Row| {
+    let objects = chart::embedded_versions().rows().iter().flat_map(|row| {
         objects_of(chart::Kind::ControlPlane, row, |selection, chart, values| {
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
             let values = &mut plan.values;
@@ -179,9 +179,8 @@ pub fn renderable_control_plane(name: &ControlPlaneName, namespace: &NamespaceNa
             ] {
                 *replicas = 3;
             }
-            let secret = || Some(SecretValue(json!({}).to_string()));
-            values.cloud.access_key = secret();
-            values.registry_credentials = secret();
+            values.cloud.access_key = Some(SecretValue(json!({}).to_string()));
+            values.registry_credentials.clone_from(&values.cloud.access_key);
             let mut objects = Vec::new();
             for source in [PkiSource::Installer, PkiSource::InCluster] {
                 plan.values.pki.source = source;
@@ -195,8 +194,8 @@ pub fn renderable_control_plane(name: &ControlPlaneName, namespace: &NamespaceNa
             }
             Ok(objects)
         })
-    };
-    chart::embedded_versions().rows().iter().flat_map(of_row).collect()
+    });
+    objects.collect()
 }
 
 #[cfg(test)]
@@ -215,7 +214,7 @@ mod tests {
 
     /// A cluster with these Secrets.
     fn cluster(secrets: Vec<Value>) -> Client {
-        let serve = move |request: http::Request<Body>| {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
             let last = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             let (code, answer) = match secrets.iter().find(|secret| secret["metadata"]["name"] == *last) {
                 Some(secret) => (200, secret.clone()),
@@ -224,8 +223,8 @@ mod tests {
             };
             let answer = http::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
             async { answer }
-        };
-        Client::new(tower::service_fn(serve), "fleet")
+        });
+        Client::new(service, "fleet")
     }
 
     fn plan(version: &str, values: &str, sets: &[&str]) -> Plan {
@@ -273,31 +272,33 @@ mod tests {
         }
     }
 
+    fn patch_replicas(replicas: u8) -> Patches {
+        let text = format!("kind: Deployment\nmetadata: {{name: apiserver}}\nspec: {{replicas: {replicas}}}\n");
+        Patches::read_patch_files([("patch.yaml".to_owned(), Ok(text.into_bytes()))]).unwrap()
+    }
+
+    fn build_patched_charts(plan: &Plan, patches: &Patches) -> Arc<dyn Charts> {
+        control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches)
+    }
+
     #[tokio::test]
     async fn a_patched_release_is_rendered_again_only_with_the_same_patches_and_never_out_of_its_record() {
-        let read = |replicas: u8| {
-            let text = format!("kind: Deployment\nmetadata: {{name: apiserver}}\nspec: {{replicas: {replicas}}}\n");
-            Patches::read_patch_files([("patch.yaml".to_owned(), Ok(text.into_bytes()))]).unwrap()
-        };
         let plain = plan("v0.7.1", "", &[]).control_plane_release(&unknown_endpoint(ExposureType::NodePort));
-        let plan = plan("v0.7.1", "", &[]).with_patches(read(2));
+        let plan = plan("v0.7.1", "", &[]).with_patches(patch_replicas(2));
         let release = plan.control_plane_release(&unknown_endpoint(ExposureType::NodePort));
         assert_ne!(release.values_digest, plain.values_digest);
         let record = serde_json::to_string(&release).unwrap();
         assert!(record.contains("patch.yaml sha256:") && !record.contains("\"replicas\":2"), "{record}");
-        let charts = |patches: &Patches| {
-            control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches)
-        };
-        let again = charts(&read(2)).render_recorded(&release).await.unwrap();
+        let again = build_patched_charts(&plan, &patch_replicas(2)).render_recorded(&release).await.unwrap();
         let apiserver = again.iter().find(|planned| {
             planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
         });
         assert_eq!(apiserver.unwrap().object["spec"]["replicas"], 2);
-        for other in [Patches::default(), read(3)] {
-            let why = charts(&other).render_recorded(&release).await.unwrap_err();
+        for other in [Patches::default(), patch_replicas(3)] {
+            let why = build_patched_charts(&plan, &other).render_recorded(&release).await.unwrap_err();
             assert!(why.contains("patch.yaml sha256:") && why.contains("not recorded"), "{why}");
         }
-        let unpatched = charts(&read(2)).render_recorded(&plain).await.unwrap();
+        let unpatched = build_patched_charts(&plan, &patch_replicas(2)).render_recorded(&plain).await.unwrap();
         let apiserver = unpatched.iter().find(|planned| {
             planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
         });

@@ -59,8 +59,15 @@ pub async fn install_control_plane(
     let journal = Some(home.journal_path(&plan.name));
     let engine =
         options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, journal, progress);
-    let new = |session| Installer { plan, client, home, options, session, renews_kubeconfig: false };
-    run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
+    run_until_interrupted(&engine, options, progress, deadline, interrupted, |session| Installer {
+        plan,
+        client,
+        home,
+        options,
+        session,
+        renews_kubeconfig: false,
+    })
+    .await
 }
 
 struct Installer<'a> {
@@ -134,14 +141,10 @@ impl InstallSteps for Installer<'_> {
             // Keys that another run has made since they were looked for are not to be replaced by those made here.
             self.session.begin_plan(whole.with_base_state(&state)).await?;
         }
-        let of_step = |workload: &str| match step_title(workload) {
-            KEYS => "Generating keys and certificates".to_owned(),
-            title => format!("Installing {title}"),
-        };
         // Without its store there is no API server: one step for both.
         let recorded = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
         let stood = recorded || found_by_labels > 0;
-        self.session.apply_stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
+        self.session.apply_stages(&objects, describe_install_step, |workload| workload == "etcd", stood).await?;
         if self.renews_kubeconfig {
             restart_controller_manager(self.client, &self.plan.package.namespace, &keys).await?;
         }
@@ -259,10 +262,8 @@ impl Installer<'_> {
             return Ok(found.clone());
         }
         let completed = complete_keys::complete_key_set(found, self.plan, endpoint, Timestamp::now())?;
-        let is_renewed = |leaf: &Leaf| *leaf == Leaf::ControllerManager;
-        self.renews_kubeconfig = !completed.new_authorities
-            && (completed.issued.iter().any(|(leaf, _)| is_renewed(leaf))
-                || completed.rewritten.iter().any(is_renewed));
+        let mut renewed = completed.issued.iter().map(|(leaf, _)| leaf).chain(&completed.rewritten);
+        self.renews_kubeconfig = !completed.new_authorities && renewed.any(|leaf| *leaf == Leaf::ControllerManager);
         self.session.has_new_certificates = !completed.issued.is_empty() && !completed.new_authorities;
         if !completed.issued.is_empty() {
             self.session.begin_session_step(if completed.new_authorities {
@@ -297,7 +298,6 @@ impl Installer<'_> {
         let hub = health::connect_control_plane_api(&parse_admin_kubeconfig(keys)?).await;
         let hub = hub.map_err(|why| InstallError::Unreachable { url: endpoint.url(), why })?;
         let progress = Arc::clone(self.session.progress);
-        let waiting = move |text: &str| progress.update_step(text);
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
             && health::observe_health(
@@ -313,8 +313,10 @@ impl Installer<'_> {
         let deadline = if once { Instant::now() } else { self.session.deadline };
         let (namespace, agents_call) = (self.plan.package.namespace.as_str(), self.plan.agents_call(endpoint));
         let found =
-            health::wait_until_healthy(self.client, Ok(&hub), namespace, Some(&agents_call), deadline, &waiting)
-                .await?;
+            health::wait_until_healthy(self.client, Ok(&hub), namespace, Some(&agents_call), deadline, &|text| {
+                progress.update_step(text);
+            })
+            .await?;
         match (&found.facts.inside, found.is_healthy()) {
             (_, true) => {
                 self.session.progress.finish_step("healthy");
@@ -344,6 +346,13 @@ fn exposure_type_name(decision: &Decision) -> &'static str {
 
 /// Prefix of the name of the Job that makes keys.
 const KEYS: &str = "fleet-keys";
+
+fn describe_install_step(workload: &str) -> String {
+    match step_title(workload) {
+        KEYS => "Generating keys and certificates".to_owned(),
+        title => format!("Installing {title}"),
+    }
+}
 
 /// Returns the name under which users see the step that installs a workload.
 fn step_title(workload: &str) -> &str {

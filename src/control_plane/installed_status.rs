@@ -20,7 +20,7 @@ use crate::api::util::text::visible_line;
 use crate::api::version::ServiceVersion;
 use crate::apply::{Drifted, Engine, WaitTarget};
 use crate::certificates::summary::Summary;
-use crate::check::inside::{Component, HOSTING, HealthFacts};
+use crate::check::inside::{HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledBy, InstalledFacts, RenewalRuns, RenewedBy, WARN_DAYS};
 use crate::check::{self, Report};
 use crate::diagnose::Diagnosis;
@@ -88,8 +88,8 @@ pub async fn read_labelled_version(
 ) -> Option<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
     let found = deployments.get_metadata_opt("apiserver").await.ok()??;
-    let label = |key| found.labels().get(key).map(String::as_str);
-    (label(LABEL_INSTALL) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
+    let labels = found.labels();
+    (labels.get(LABEL_INSTALL)? == name.as_str()).then(|| labels.get(LABEL_APP_VERSION).cloned())?
 }
 
 /// Observes an installed control plane. Reads only; the checks report what cannot be read.
@@ -177,11 +177,9 @@ pub async fn diagnose_components(
     facts: &HealthFacts,
 ) -> Vec<Diagnosis> {
     let Ok(components) = &facts.components else { return Vec::new() };
-    let broken =
-        |name: &str| components.get(name).is_some_and(|found: &Component| found.installed && !found.is_rolled_out());
     let targets: Vec<WaitTarget> = WORKLOADS
         .iter()
-        .filter(|(_, name)| broken(name))
+        .filter(|(_, name)| components.get(*name).is_some_and(|found| found.installed && !found.is_rolled_out()))
         .filter_map(|(kind, name)| WaitTarget::new("apps", kind, Some(namespace.as_str()), name))
         .collect();
     reader_engine(client, name, namespace).diagnose_targets(&targets).await
@@ -217,8 +215,8 @@ async fn observe_renewal(
         (Ok(job), Ok(map)) => (job, map),
         (Err(error), _) | (_, Err(error)) => return RenewalRuns::Unread(format_error_chain(&error)),
     };
-    let is_own = |job: &CronJob| job.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str());
-    let Some(job) = job.filter(is_own) else { return RenewalRuns::None };
+    let job = job.filter(|job| job.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str()));
+    let Some(job) = job else { return RenewalRuns::None };
     let summary = map.as_ref().map(Summary::from_config_map).unwrap_or_default();
     let made = job.creation_timestamp().map(|time| time.0);
     let since = summary.succeeded.max(made).unwrap_or(now);

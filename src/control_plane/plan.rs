@@ -28,7 +28,6 @@ use crate::check::quota::needs::{self, Needs};
 use crate::install::release_spec::{Package, list_needed_writes};
 use crate::install::validate_registry;
 use crate::inventory::{AWAITED_BACKUP, Release, State};
-use crate::k8s::ObjectRef;
 use crate::pki;
 use crate::pki::secrets::{ETCD_CLAIM, SECRET_ENTRIES};
 
@@ -201,10 +200,10 @@ impl Plan {
         objects: &[Planned],
     ) -> Result<apply::Plan, apply::Error> {
         let mut whole = engine.plan_install(release, objects).await?;
-        let is_key = |object: &ObjectRef| {
-            object.is_kind("", "Secret") && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name)
-        };
-        whole.prune.retain(|item| !is_key(&item.object));
+        whole.prune.retain(|item| {
+            let object = &item.object;
+            !object.is_kind("", "Secret") || SECRET_ENTRIES.iter().all(|entry| entry.secret != object.name)
+        });
         Ok(whole)
     }
 

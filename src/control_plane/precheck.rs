@@ -155,6 +155,6 @@ async fn installed_version(plan: &Plan, client: &Client, state: &State, facts: &
 async fn kept_version(plan: &Plan, client: &Client) -> Option<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let kept = secrets.get_metadata_opt(KEPT_SECRET).await.ok()??;
-    let label = |key| kept.labels().get(key).map(String::as_str);
-    (label(LABEL_INSTALL) == Some(plan.name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
+    let labels = kept.labels();
+    (labels.get(LABEL_INSTALL)? == plan.name.as_str()).then(|| labels.get(LABEL_APP_VERSION).cloned())?
 }

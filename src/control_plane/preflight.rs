@@ -58,13 +58,13 @@ pub async fn collect_preflight_facts(
             } else {
                 ValuesForgotten::find_forgotten_values(&plan.package, &compared.state, client, &SECRET_VALUES).await?
             };
-            let of = |action: Action| {
+            let [created, changed] = [Action::Create, Action::Change].map(|action| {
                 let steps = compared.steps.iter().filter(move |step| step.action == action);
                 steps.map(|step| &step.manifest)
-            };
+            });
             facts.wanted.taken = Taken {
-                needs: plan.quota_needs(of(Action::Create), compared.state.record.is_none()),
-                replaced: needs::collect_needs(of(Action::Change)).pods,
+                needs: plan.quota_needs(created, compared.state.record.is_none()),
+                replaced: needs::collect_needs(changed).pods,
             };
             facts.forgotten = forgotten.as_ref().map(ValuesForgotten::format_clauses).unwrap_or_default();
             let found = compared.found_by_labels();

@@ -24,9 +24,8 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
     let rendered = render_for_rights(plan)?;
     let kinds: Vec<Kind> =
         rendered.objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect();
-    let awaited = |kind: &Kind| is_awaited(&kind.kind);
     let parts = [
-        apply::engine_rights(&kinds, awaited),
+        apply::engine_rights(&kinds, |kind| is_awaited(&kind.kind)),
         check::hosting::hosting_rights(),
         check::inside::health_rights(),
         // The keys, and the Service that decides where the API is reached.
@@ -51,29 +50,32 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
 
 /// The rights in its namespace that a renewal of certificates needs.
 pub fn renewal_rights(renewer: &Renewer, recovers: bool) -> Vec<Right> {
-    let needed = |group: &str, resource: &str, verbs: &[&'static str]| {
-        Right::needed_rights(Scope::Namespace, group, resource, verbs)
-    };
     let mut parts = vec![
         check::inside::health_rights(),
-        needed("", "secrets", &["get", "list"]),
-        needed("", "configmaps", &["get"]),
+        Right::needed_namespace_rights("", "secrets", &["get", "list"]),
+        Right::needed_namespace_rights("", "configmaps", &["get"]),
         // What each pod serves; a WebSocket begins with a GET, and newer clusters ask for both.
-        needed("", "pods/portforward", &["create", "get"]),
-        needed("apps", "deployments", &["patch"]),
-        needed("apps", "statefulsets", &["patch"]),
+        Right::needed_namespace_rights("", "pods/portforward", &["create", "get"]),
+        Right::needed_namespace_rights("apps", "deployments", &["patch"]),
+        Right::needed_namespace_rights("apps", "statefulsets", &["patch"]),
     ];
     match renewer {
         Renewer::Machine => {
-            parts.extend([needed("", "secrets", &["update"]), needed("", "configmaps", &["patch"])]);
+            parts.extend([
+                Right::needed_namespace_rights("", "secrets", &["update"]),
+                Right::needed_namespace_rights("", "configmaps", &["patch"]),
+            ]);
         }
         Renewer::Job => {
-            parts.extend([needed("batch", "cronjobs", &["get"]), needed("batch", "jobs", &["create", "get"])]);
+            parts.extend([
+                Right::needed_namespace_rights("batch", "cronjobs", &["get"]),
+                Right::needed_namespace_rights("batch", "jobs", &["create", "get"]),
+            ]);
         }
         Renewer::Others(_) => {}
     }
     if recovers {
-        parts.push(needed("", "pods", &["delete"]));
+        parts.push(Right::needed_namespace_rights("", "pods", &["delete"]));
     }
     merge_rights(parts.concat())
 }
@@ -104,10 +106,10 @@ pub fn build_day2_role(plan: &Plan) -> Value {
 pub fn build_install_roles(plan: &Plan, rights: &[Right]) -> Result<[Value; 2], Diagnostics> {
     let granted = render_for_rights(plan)?.objects.into_iter().filter(|object| object.kind() == "Role");
     let granted = granted.flat_map(|object| object.json["rules"].as_array().cloned().unwrap_or_default());
-    let of = |scope: Scope| build_rules(rights.iter().filter(|right| right.scope == scope));
+    let [shared, mut own] =
+        [Scope::Cluster, Scope::Namespace].map(|scope| build_rules(rights.iter().filter(|right| right.scope == scope)));
     let namespace = plan.package.namespace.as_str();
     let name = operator_role_name(&format!("fleetctl-{}", plan.name), namespace);
-    let mut own = of(Scope::Namespace);
     own.extend(granted);
-    Ok([build_role(&name, None, &json!(of(Scope::Cluster))), build_role(&name, Some(namespace), &json!(own))])
+    Ok([build_role(&name, None, &json!(shared)), build_role(&name, Some(namespace), &json!(own))])
 }

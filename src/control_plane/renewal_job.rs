@@ -67,8 +67,8 @@ pub async fn run_renewal_job(
     within: Duration,
 ) -> Result<(), RenewalError> {
     let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), namespace.as_str());
-    let is_own = |job: &CronJob| job.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str());
-    let found = cron_jobs.get_opt(RENEWAL_CRON_JOB).await?.filter(is_own);
+    let found = cron_jobs.get_opt(RENEWAL_CRON_JOB).await?;
+    let found = found.filter(|job| job.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str()));
     let job = format!("{RENEWAL_CRON_JOB}-{:08x}", rand::rng().random::<u32>());
     let built = found.and_then(|found| build_job(&found, &job, all));
     let built = built.ok_or_else(|| RenewalError::NoCronJob(name.clone()))?;
@@ -144,26 +144,28 @@ mod tests {
             }}}}},
         }))
         .unwrap();
-        let args = |all| {
+        for (all, args) in [(false, &["keys", "--renew-only"][..]), (true, &["keys", "--renew-only", ALL_ARE_DUE][..])]
+        {
             let job = build_job(&cron_job, "fleet-keys-1", all).unwrap();
             let spec = job.spec.unwrap();
             assert_eq!((spec.backoff_limit, job.metadata.owner_references.unwrap()[0].uid.as_str()), (Some(0), "u"));
             let pod = spec.template.spec.unwrap();
             assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
-            pod.containers[0].args.clone().unwrap()
-        };
-        assert_eq!(args(false), ["keys", "--renew-only"]);
-        assert_eq!(args(true), ["keys", "--renew-only", ALL_ARE_DUE]);
+            assert_eq!(pod.containers[0].args.as_deref().unwrap(), args);
+        }
     }
 
     #[test]
     fn a_job_has_ended_by_its_conditions() {
-        let ended = |status| has_succeeded(&serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap());
-        let by = |condition: &str, value: &str| ended(json!({"conditions": [{"type": condition, "status": value}]}));
-        assert_eq!(ended(json!({"active": 1})), None);
-        assert_eq!(by("Complete", "True"), Some(true));
-        assert_eq!(by("Failed", "True"), Some(false));
-        assert_eq!(by("Complete", "False"), None);
-        assert_eq!(by("SuccessCriteriaMet", "True"), None);
+        for (status, expected) in [
+            (json!({"active": 1}), None),
+            (json!({"conditions": [{"type": "Complete", "status": "True"}]}), Some(true)),
+            (json!({"conditions": [{"type": "Failed", "status": "True"}]}), Some(false)),
+            (json!({"conditions": [{"type": "Complete", "status": "False"}]}), None),
+            (json!({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}), None),
+        ] {
+            let job = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+            assert_eq!(has_succeeded(&job), expected, "{status}");
+        }
     }
 }

@@ -145,20 +145,20 @@ mod tests {
 
     /// A cluster in which the API server of version v0.9.0 runs, and the record of it is lost.
     fn client() -> Client {
-        let api_server = |image: &str| json!({"containers": [{"name": "apiserver", "image": image}]});
-        let new = "registry.example/kube-apiserver:v1.31.4";
+        let image = "registry.example/kube-apiserver:v1.31.4";
+        let api_server = json!({"containers": [{"name": "apiserver", "image": image}]});
         let status = json!({"containerStatuses": [{"name": "apiserver", "state": {"running": {}}}]});
-        let pods = json!({"metadata": {}, "items": [{"spec": api_server(new), "status": status}]});
+        let pods = json!({"metadata": {}, "items": [{"spec": api_server, "status": status}]});
         let labels = json!({LABEL_INSTALL: "demo", LABEL_APP_VERSION: "v0.9.0"});
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "apiserver", "namespace": "fleet", "labels": labels},
-            "spec": {"template": {"spec": api_server(new)}}});
+            "spec": {"template": {"spec": api_server}}});
         let annotations = json!({"fleet-scheduler.io/namespace-created-by": "u"});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "fleet", "annotations": annotations}});
         let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         let written = json!({"metadata": {"uid": "s", "resourceVersion": "1"}});
-        let serve = move |request: http::Request<Body>| {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
             let last = request.uri().path().rsplit('/').next().unwrap_or_default();
             let (code, found): (u16, &Value) = match last {
                 _ if request.method() != http::Method::GET => (200, &written),
@@ -169,8 +169,8 @@ mod tests {
             };
             let answer = http::Response::builder().status(code).body(Body::from(found.to_string().into_bytes()));
             async { answer }
-        };
-        Client::new(tower::service_fn(serve), "fleet")
+        });
+        Client::new(service, "fleet")
     }
 
     /// Outcome of a rollback by a copy of the journal on this machine with this step.

@@ -62,13 +62,12 @@ impl Stage {
     /// Returns the stage by record and journal. With both lost, data says that there was an install: nobody knows of
     /// one that failed.
     fn from_state(state: &State, has_data: bool) -> Self {
-        let removal = || state.journal.as_ref().is_some_and(Journal::is_removal);
         match &state.record {
             Some(Record { phase: Phase::Installed, .. }) => Self::Complete,
             Some(Record { phase: Phase::Removed, .. }) => Self::Removed,
             None if !has_data => Self::Unfinished,
             None if state.is_empty() => Self::Complete,
-            None if removal() => Self::Removed,
+            None if state.journal.as_ref().is_some_and(Journal::is_removal) => Self::Removed,
             None => Self::Unfinished,
         }
     }
@@ -138,18 +137,15 @@ impl Target<'_> {
     /// Returns the treatment of the local folder, judged by what is in the cluster; the folder stays where nothing is
     /// there, or where the keys cannot be read.
     async fn decide_folder(&self, state: &State, planned: &Planned) -> Folder {
-        let stays = || Folder::of_unknown_owner(self.home.control_plane(self.name));
-        if planned.is_empty() && state.is_empty() {
-            return stays();
+        let is_absent = planned.is_empty() && state.is_empty();
+        if !is_absent
+            && let Ok(files) = find_keys::from_cluster(self.client, self.namespace.as_str(), self.name.as_str()).await
+        {
+            let server = state.record.as_ref().and_then(|record| record.release.facts.get("server"));
+            let authority = local_files::find_ca_certificate(&files);
+            return Folder::from_home(self.home, self.name, authority.as_deref(), server.map(String::as_str));
         }
-        let server = state.record.as_ref().and_then(|record| record.release.facts.get("server"));
-        match find_keys::from_cluster(self.client, self.namespace.as_str(), self.name.as_str()).await {
-            Ok(files) => {
-                let authority = local_files::find_ca_certificate(&files);
-                Folder::from_home(self.home, self.name, authority.as_deref(), server.map(String::as_str))
-            }
-            Err(_) => stays(),
-        }
+        Folder::of_unknown_owner(self.home.control_plane(self.name))
     }
 
     /// Removes the control plane and searches the cluster for leftovers.
@@ -182,13 +178,16 @@ impl Target<'_> {
 
 /// Finds what keeps a folder from being removed: the first folder in it that cannot be written to, else the folder itself.
 fn find_refusing_folder(folder: &Path) -> PathBuf {
-    let refuses = |place: &Path| rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK).is_err();
-    if refuses(folder) {
+    if refuses_changes(folder) {
         return folder.to_owned();
     }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.map(|entry| entry.path()).find(|path| refuses(path)).unwrap_or_else(|| folder.to_owned())
+    folders.map(|entry| entry.path()).find(|path| refuses_changes(path)).unwrap_or_else(|| folder.to_owned())
+}
+
+fn refuses_changes(folder: &Path) -> bool {
+    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err()
 }
 
 #[cfg(test)]
@@ -197,28 +196,31 @@ mod tests {
 
     use super::*;
 
+    /// The stage with a record of this phase and a journal of this command.
+    fn find_removal_stage(phase: Option<&str>, command: Option<&str>, has_data: bool) -> Stage {
+        let record = phase.map(|phase| {
+            json!({"format": 1, "installUid": "u", "phase": phase, "namespaceCreated": true,
+                "owner": {"kind": OWNER_KIND, "name": "demo", "namespace": "fleet"}, "written": "", "inventory": [],
+                "release": {"chart": "", "version": "", "valuesDigest": ""}})
+        });
+        let journal = command
+            .map(|command| json!({"run": "", "command": command, "started": "", "installUid": "u", "steps": []}));
+        let state = State {
+            record: record.map(|record| serde_json::from_value(record).unwrap()),
+            journal: journal.map(|journal| serde_json::from_value(journal).unwrap()),
+            ..State::default()
+        };
+        Stage::from_state(&state, has_data)
+    }
+
     #[test]
     fn data_of_which_nothing_is_recorded_counts_as_that_of_a_complete_control_plane() {
-        let recorded = |phase: &str| -> Record {
-            serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": phase, "namespaceCreated": true,
-                "owner": {"kind": OWNER_KIND, "name": "demo", "namespace": "fleet"}, "written": "", "inventory": [],
-                "release": {"chart": "", "version": "", "valuesDigest": ""}}))
-            .unwrap()
-        };
-        let begun = |command: &str| -> Journal {
-            let journal = json!({"run": "", "command": command, "started": "", "installUid": "u", "steps": []});
-            serde_json::from_value(journal).unwrap()
-        };
-        let stage = |record: Option<&str>, command: Option<&str>, has_data| {
-            let state = State { record: record.map(recorded), journal: command.map(begun), ..State::default() };
-            Stage::from_state(&state, has_data)
-        };
-        assert_eq!(stage(Some("installed"), None, false), Stage::Complete);
-        assert_eq!(stage(Some("removed"), None, false), Stage::Removed);
-        assert_eq!(stage(None, None, true), Stage::Complete);
-        assert_eq!(stage(None, None, false), Stage::Unfinished, "there is nothing to lose");
+        assert_eq!(find_removal_stage(Some("installed"), None, false), Stage::Complete);
+        assert_eq!(find_removal_stage(Some("removed"), None, false), Stage::Removed);
+        assert_eq!(find_removal_stage(None, None, true), Stage::Complete);
+        assert_eq!(find_removal_stage(None, None, false), Stage::Unfinished, "there is nothing to lose");
         // A first install that was interrupted, and a removal begun after the record was lost.
-        assert_eq!(stage(None, Some("install"), true), Stage::Unfinished);
-        assert_eq!(stage(None, Some("uninstall"), true), Stage::Removed);
+        assert_eq!(find_removal_stage(None, Some("install"), true), Stage::Unfinished);
+        assert_eq!(find_removal_stage(None, Some("uninstall"), true), Stage::Removed);
     }
 }

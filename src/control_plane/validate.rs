@@ -162,8 +162,8 @@ impl Check<'_> {
             "`controllerManager.image.tag` is `{manager}` and `apiserver.image.tag` is `{server}`: a controller manager must have the API server's minor version or the one before"
         );
         let paths = ["controllerManager", "apiserver"].map(|component| [component, "image", "tag"]);
-        let is_given = |path: &&[&str; 3]| self.tree.is_given(&path.map(str::to_owned));
-        let path = *paths.iter().find(is_given).unwrap_or(&paths[0]);
+        let given = paths.iter().find(|path| self.tree.is_given(&path.map(str::to_owned)));
+        let path = *given.unwrap_or(&paths[0]);
         let help =
             format!("set both: `--set apiserver.image.tag={server},controllerManager.image.tag={server}`; or neither");
         self.add_diagnostic(&path, Diagnostic::error("version-skew", message).help(help));
@@ -172,13 +172,13 @@ impl Check<'_> {
     /// Checks that no argument enables an admission plugin that the chart disables: an API server that is given both does
     /// not start.
     fn check_admission_plugins(&mut self, apiserver: &ApiServerValues) {
-        let calls_webhooks = |plugin: &str| WEBHOOK_PLUGINS.contains(&plugin);
-        let is_disabled = |plugin: &&str| {
-            UNUSED_PLUGINS.contains(plugin) || calls_webhooks(plugin) && !apiserver.allow_admission_webhooks
-        };
         for (index, argument) in apiserver.extra_args.iter().enumerate() {
-            let Some(plugin) = admission::enabled_plugins(&argument.0).find(is_disabled) else { continue };
-            let (is_off, help) = if calls_webhooks(plugin) {
+            let disabled = admission::enabled_plugins(&argument.0).find(|plugin| {
+                UNUSED_PLUGINS.contains(plugin)
+                    || WEBHOOK_PLUGINS.contains(plugin) && !apiserver.allow_admission_webhooks
+            });
+            let Some(plugin) = disabled else { continue };
+            let (is_off, help) = if WEBHOOK_PLUGINS.contains(&plugin) {
                 (
                     "off by default",
                     "leave it out of the argument; or turn webhooks on: `--set apiserver.allowAdmissionWebhooks=true`",
@@ -351,10 +351,12 @@ mod tests {
 
     #[test]
     fn a_peer_of_network_policies_is_pods_or_addresses() {
-        let peer = |below: &str| found(&[&format!("networkPolicy.dnsTo[0].{below}")]);
-        assert_eq!(peer("namespaceSelector.matchLabels.a=b"), [""; 0]);
-        assert_eq!(peer("ipBlock.cidr=fd00::/8"), [""; 0]);
-        assert_eq!(peer("ipBlock.cidr=10.0.0.1"), ["networkPolicy.dnsTo[0].ipBlock.cidr wrong-address"]);
+        assert_eq!(found(&["networkPolicy.dnsTo[0].namespaceSelector.matchLabels.a=b"]), [""; 0]);
+        assert_eq!(found(&["networkPolicy.dnsTo[0].ipBlock.cidr=fd00::/8"]), [""; 0]);
+        assert_eq!(
+            found(&["networkPolicy.dnsTo[0].ipBlock.cidr=10.0.0.1"]),
+            ["networkPolicy.dnsTo[0].ipBlock.cidr wrong-address"]
+        );
         let both =
             ["networkPolicy.cloudTo[0].podSelector.matchLabels.a=b", "networkPolicy.cloudTo[0].ipBlock.cidr=::/0"];
         assert_eq!(found(&both), ["networkPolicy.cloudTo[0] wrong-peer"]);
@@ -362,35 +364,39 @@ mod tests {
 
     #[test]
     fn the_members_of_etcd_are_given_once() {
-        let argument = |text: &str| found(&[&format!("etcd.extraArgs[0]=--{text}")]);
-        assert_eq!(argument("initial-cluster=etcd-0"), ["etcd.extraArgs[0] set-by-chart"]);
-        assert_eq!(argument("initial-cluster-state=existing"), ["etcd.extraArgs[0] set-by-chart"]);
-        assert_eq!(argument("initial-cluster-token=mine"), [""; 0]);
+        assert_eq!(found(&["etcd.extraArgs[0]=--initial-cluster=etcd-0"]), ["etcd.extraArgs[0] set-by-chart"]);
+        assert_eq!(found(&["etcd.extraArgs[0]=--initial-cluster-state=existing"]), ["etcd.extraArgs[0] set-by-chart"]);
+        assert_eq!(found(&["etcd.extraArgs[0]=--initial-cluster-token=mine"]), [""; 0]);
+    }
+
+    fn check_tags(api_server: &str, controller_manager: &str) -> Vec<String> {
+        let set =
+            [format!("apiserver.image.tag={api_server}"), format!("controllerManager.image.tag={controller_manager}")];
+        found(&set.each_ref().map(String::as_str))
     }
 
     #[test]
     fn a_controller_manager_is_not_newer_than_its_api_server() {
-        let (server, manager) = ("apiserver.image.tag", "controllerManager.image.tag");
-        let both = |a: &str, b: &str| found(&[&format!("{server}={a}"), &format!("{manager}={b}")]);
         let digest = format!("sha256:{}", "a".repeat(64));
         for (a, b) in [("v1.36.3", "v1.36.1"), ("v1.36.3", "v1.35.4"), (&*digest, "v1.36.3"), ("latest", "v1.36.3")] {
-            assert_eq!(both(a, b), [""; 0], "{a} {b}");
+            assert_eq!(check_tags(a, b), [""; 0], "{a} {b}");
         }
         for (a, b) in [("v1.35.4", "v1.36.3"), ("v1.36.3", "v1.34.4"), (&*format!("v1.36.3@{digest}"), "v1.37.2")] {
-            assert_eq!(both(a, b), [format!("{manager} version-skew")], "{a} {b}");
+            assert_eq!(check_tags(a, b), ["controllerManager.image.tag version-skew"], "{a} {b}");
         }
     }
 
     #[test]
     fn an_admission_plugin_that_the_chart_disables_is_not_enabled_by_an_argument() {
-        let argument = |plugins: &str| format!(r"apiserver.extraArgs[0]=--enable-admission-plugins={plugins}");
-        assert_eq!(found(&[&argument("NodeRestriction")]), [""; 0]);
+        let option = "apiserver.extraArgs[0]=--enable-admission-plugins=";
+        assert_eq!(found(&[&format!("{option}NodeRestriction")]), [""; 0]);
         for plugin in ["MutatingAdmissionWebhook", r"NodeRestriction\,ValidatingAdmissionWebhook"] {
-            assert_eq!(found(&[&argument(plugin)]), ["apiserver.extraArgs[0] disabled-plugin"], "{plugin}");
-            assert_eq!(found(&[&argument(plugin), "apiserver.allowAdmissionWebhooks=true"]), [""; 0], "{plugin}");
+            let argument = format!("{option}{plugin}");
+            assert_eq!(found(&[&argument]), ["apiserver.extraArgs[0] disabled-plugin"], "{plugin}");
+            assert_eq!(found(&[&argument, "apiserver.allowAdmissionWebhooks=true"]), [""; 0], "{plugin}");
         }
         for plugin in UNUSED_PLUGINS {
-            let sets = [&*argument(plugin), "apiserver.allowAdmissionWebhooks=true"];
+            let sets = [&*format!("{option}{plugin}"), "apiserver.allowAdmissionWebhooks=true"];
             assert_eq!(found(&sets), ["apiserver.extraArgs[0] disabled-plugin"], "{plugin}");
         }
     }

@@ -266,8 +266,10 @@ const LARGEST_DEFAULT_QUOTA: i64 = 8 << 30;
 impl EtcdValues {
     /// The quota that etcd gets: as given, else what leaves a fifth of the volume free.
     pub fn effective_quota(&self) -> i64 {
-        let of_volume = || self.storage.size_in_bytes().map_or(LARGEST_DEFAULT_QUOTA, |size| size / 5 * 4);
-        self.quota_bytes.unwrap_or_else(|| of_volume().clamp(SMALLEST_QUOTA, LARGEST_DEFAULT_QUOTA))
+        self.quota_bytes.unwrap_or_else(|| {
+            let of_volume = self.storage.size_in_bytes().map_or(LARGEST_DEFAULT_QUOTA, |size| size / 5 * 4);
+            of_volume.clamp(SMALLEST_QUOTA, LARGEST_DEFAULT_QUOTA)
+        })
     }
 }
 

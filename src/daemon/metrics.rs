@@ -88,9 +88,13 @@ fn print_labels(labels: &[(&str, &str)]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let escape = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
-    let inner: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    let inner: Vec<_> =
+        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label_value(value))).collect();
     format!("{{{}}}", inner.join(","))
+}
+
+fn escape_label_value(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
 impl Metrics {
@@ -225,8 +229,8 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         let all = metrics.histogram_durations("work_seconds");
-        let quantile = |share| all.quantile(share).map(|seconds| (seconds * 1000.0).round());
-        assert_eq!((quantile(0.5), quantile(0.75), quantile(0.99)), (Some(18.0), Some(25.0), Some(10_000.0)));
+        let rounded = [0.5, 0.75, 0.99].map(|share| all.quantile(share).map(|seconds| (seconds * 1000.0).round()));
+        assert_eq!(rounded, [Some(18.0), Some(25.0), Some(10_000.0)]);
         assert_eq!(metrics.histogram_durations("nothing").quantile(0.5), None);
         metrics.observe_short("short_seconds", "Work.", Duration::from_micros(80));
         assert!(

@@ -71,8 +71,7 @@ pub(crate) async fn collect_evidence<'a>(
 }
 
 fn is_relevant(event: &Event, now: Timestamp) -> bool {
-    let young = |at: Timestamp| now.duration_since(at) <= EVENT_AGE;
-    event_time(event).is_none_or(young)
+    event_time(event).is_none_or(|at| now.duration_since(at) <= EVENT_AGE)
         || event.involved_object.kind.as_deref() == Some("Service")
         || has_reason(event, &IN_PROGRESS)
 }
@@ -99,18 +98,19 @@ async fn read_container_logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, 
 
 /// The last lines of a log that are the program's own, without an audit log's among them, of which there are many more.
 async fn own_lines(server: &Server, path: &str) -> Option<String> {
-    let last = async |lines: usize| {
-        let text = server.get_text(&format!("{path}&tailLines={lines}")).await.ok()?;
-        // The kubelet's own answer, with status 200 and without an end of line, where the container is removed by now.
-        (!text.starts_with("unable to retrieve container logs")).then_some(text)
-    };
-    let text = last(LOG_LINES).await?;
+    let text = read_last_lines(server, path, LOG_LINES).await?;
     if !text.lines().any(is_audit) {
         return Some(text);
     }
-    let text = last(AUDITED_LOG_LINES).await.unwrap_or(text);
+    let text = read_last_lines(server, path, AUDITED_LOG_LINES).await.unwrap_or(text);
     let own: Vec<&str> = text.split_inclusive('\n').filter(|line| !is_audit(line)).collect();
     Some(own[own.len().saturating_sub(LOG_LINES)..].concat())
+}
+
+async fn read_last_lines(server: &Server, path: &str, lines: usize) -> Option<String> {
+    let text = server.get_text(&format!("{path}&tailLines={lines}")).await.ok()?;
+    // The kubelet's own answer, with status 200 and without an end of line, where the container is removed by now.
+    (!text.starts_with("unable to retrieve container logs")).then_some(text)
 }
 
 /// The logs of two runs, one after the other. Between runs the server returns the last one for both.
@@ -129,19 +129,28 @@ mod tests {
     use super::*;
     use crate::diagnose::typed::typed_object;
     use crate::k8s::event::Events;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    const NOW: &str = "2026-01-01T01:00:00Z";
+
+    /// Returns whether an event about an object of this kind is relevant when it is that old.
+    fn is_relevant_after(kind: &str, reason: &str, minutes: i64) -> bool {
+        is_relevant(&typed_object(event_of_age(kind, reason, minutes)), NOW.parse().unwrap())
+    }
+
+    fn event_of_age(kind: &str, reason: &str, minutes: i64) -> Value {
+        let at = NOW.parse::<Timestamp>().unwrap() - SignedDuration::from_mins(minutes);
+        json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at.to_string()})
+    }
 
     #[test]
     fn old_events_are_irrelevant() {
-        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-        let about = |kind: &str, reason: &str, minutes: i64| {
-            let at = (now - SignedDuration::from_mins(minutes)).to_string();
-            let event = json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at});
-            is_relevant(&typed_object(event), now)
-        };
-        assert!(about("Pod", "FailedMount", 4) && !about("Pod", "FailedMount", 6));
-        assert!(about("Pod", "FailedMount", -6), "a later one, by whatever clock");
-        assert!(about("Service", "EnsuringLoadBalancer", 4) && about("Service", "EnsuringLoadBalancer", 50));
+        assert!(is_relevant_after("Pod", "FailedMount", 4) && !is_relevant_after("Pod", "FailedMount", 6));
+        assert!(is_relevant_after("Pod", "FailedMount", -6), "a later one, by whatever clock");
+        assert!(
+            is_relevant_after("Service", "EnsuringLoadBalancer", 4)
+                && is_relevant_after("Service", "EnsuringLoadBalancer", 50)
+        );
         for (kind, reason) in [
             ("Pod", "TriggeredScaleUp"),
             ("Pod", "Nominated"),
@@ -150,23 +159,20 @@ mod tests {
             ("PersistentVolumeClaim", "ProvisioningSucceeded"),
             ("PersistentVolumeClaim", "ProvisioningFailed"),
         ] {
-            assert!(about(kind, reason, 50), "{reason}");
+            assert!(is_relevant_after(kind, reason, 50), "{reason}");
         }
         assert!(
-            is_relevant(&typed_object(json!({"involvedObject": {"kind": "Pod"}})), now),
+            is_relevant(&typed_object(json!({"involvedObject": {"kind": "Pod"}})), NOW.parse().unwrap()),
             "one that does not say when"
         );
     }
 
     #[tokio::test]
     async fn event_age_by_the_server_clock() {
-        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let event = |minutes: i64| {
-                let at = (now - SignedDuration::from_mins(minutes)).to_string();
-                json!({"involvedObject": {"kind": "Pod"}, "reason": minutes.to_string(), "lastTimestamp": at})
-            };
-            let events = if request.uri().path().ends_with("/events") { vec![event(4), event(6)] } else { vec![] };
+        let service = tower::service_fn(|request: http::Request<kube::client::Body>| {
+            let is_of_events = request.uri().path().ends_with("/events");
+            let events =
+                if is_of_events { [4, 6].map(|age| event_of_age("Pod", &age.to_string(), age)).into() } else { vec![] };
             let body = json!({"metadata": {}, "items": events}).to_string().into_bytes();
             let answer = http::Response::builder().header("date", "Thu, 01 Jan 2026 01:00:00 GMT");
             std::future::ready(answer.body(kube::client::Body::from(body)))
@@ -205,12 +211,15 @@ mod tests {
 
     #[test]
     fn one_run_is_logged_once() {
-        let log = |text: &str| Some(text.to_owned());
-        assert_eq!(both_runs(log("a\nb\n"), log("a\n")), log("a\nb\na\n"));
-        assert_eq!(both_runs(log("a\n"), log("a\n")), log("a\n"));
-        assert_eq!(both_runs(log("a\n"), None), log("a\n"));
-        assert_eq!(both_runs(None, log("a\n")), log("a\n"));
-        assert_eq!(both_runs(log("cut"), log("a\n")), log("cut\na\n"));
-        assert_eq!(both_runs(None, None), None);
+        for (former, now, both) in [
+            (Some("a\nb\n"), Some("a\n"), Some("a\nb\na\n")),
+            (Some("a\n"), Some("a\n"), Some("a\n")),
+            (Some("a\n"), None, Some("a\n")),
+            (None, Some("a\n"), Some("a\n")),
+            (Some("cut"), Some("a\n"), Some("cut\na\n")),
+            (None, None, None),
+        ] {
+            assert_eq!(both_runs(former.map(str::to_owned), now.map(str::to_owned)).as_deref(), both);
+        }
     }
 }

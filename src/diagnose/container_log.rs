@@ -4,13 +4,14 @@ use super::diagnosis::CauseId;
 use crate::api::kubernetes_record;
 use crate::api::readiness_log;
 use crate::api::remedy::{Action, Command, Place, Remedy};
+use crate::api::util::text::contains_any;
 
 /// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program
 /// that retries may log a different detail each time; a specific cause counts before a general one: a rejected
 /// certificate shows as a TLS alert or, if the alert comes late, as a closed connection.
 pub(crate) fn find_log_cause(lines: &[String]) -> Option<(CauseId, &str)> {
-    let lasts = |line: &&String| !readiness_log::is_ready(line);
-    let mut causes = lines.iter().rev().take_while(lasts).filter_map(|line| Some((cause_of(line)?, line.as_str())));
+    let since = lines.iter().rev().take_while(|line| !readiness_log::is_ready(line));
+    let mut causes = since.filter_map(|line| Some((cause_of(line)?, line.as_str())));
     let latest = causes.next()?;
     if latest.0 != CauseId::ComponentFailing {
         return Some(latest);
@@ -34,44 +35,55 @@ pub(crate) fn is_audit(line: &str) -> bool {
 
 fn cause_of(line: &str) -> Option<CauseId> {
     let lower = line.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    if has(&[
-        "certificate has expired",
-        "certificate is not yet valid",
-        "expired or is not yet valid",
-        "expired certificate",
-        // rustls, of its own certificate and of the other side's.
-        "alert: certificateexpired",
-        "certificate expired",
-        "certificate not valid yet",
-    ]) {
+    if contains_any(
+        &lower,
+        &[
+            "certificate has expired",
+            "certificate is not yet valid",
+            "expired or is not yet valid",
+            "expired certificate",
+            // rustls, of its own certificate and of the other side's.
+            "alert: certificateexpired",
+            "certificate expired",
+            "certificate not valid yet",
+        ],
+    ) {
         return Some(CauseId::CertificateExpired);
     }
-    if has(&[
-        "unknown authority",
-        "unknown certificate authority",
-        "unknown ca",
-        "unknownissuer",
-        "bad certificate",
-        "invalid peer certificate",
-        "alert: unknownca",
-        "alert: badcertificate",
-        "alert: certificateunknown",
-    ]) {
+    if contains_any(
+        &lower,
+        &[
+            "unknown authority",
+            "unknown certificate authority",
+            "unknown ca",
+            "unknownissuer",
+            "bad certificate",
+            "invalid peer certificate",
+            "alert: unknownca",
+            "alert: badcertificate",
+            "alert: certificateunknown",
+        ],
+    ) {
         return Some(CauseId::CertificateUntrusted);
     }
     // Go prints `lookup NAME on SERVER: …`; the rest is of Rust and libc.
-    let looked_up = has(&["lookup "])
-        && has(&[
-            "no such host",
-            "i/o timeout",
-            "connection refused",
-            "server misbehaving",
-            "no route",
-            "operation not permitted",
-        ]);
+    let looked_up = contains_any(&lower, &["lookup "])
+        && contains_any(
+            &lower,
+            &[
+                "no such host",
+                "i/o timeout",
+                "connection refused",
+                "server misbehaving",
+                "no route",
+                "operation not permitted",
+            ],
+        );
     if looked_up
-        || has(&["failed to lookup address", "name or service not known", "temporary failure in name resolution"])
+        || contains_any(
+            &lower,
+            &["failed to lookup address", "name or service not known", "temporary failure in name resolution"],
+        )
     {
         return Some(CauseId::NameLookupFailed);
     }
@@ -121,12 +133,13 @@ mod tests {
         assert_eq!(unknown_name("no such host"), None);
     }
 
+    fn log_cause_id(lines: &[&str]) -> Option<String> {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        find_log_cause(&lines).map(|(cause, _)| cause.id())
+    }
+
     #[test]
     fn latest_cause_in_a_log_counts() {
-        let found = |lines: &[&str]| {
-            let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-            find_log_cause(&lines).map(|(cause, _)| cause.id())
-        };
         for (line, id) in [
             (
                 r#"W1121 grpc: addrConn.createTransport failed to connect to {Addr: "etcd-client.fleet.svc:2379"}. Err: connection error: desc = "transport: Error while dialing dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: read udp 10.1.0.4:1->10.96.0.10:53: i/o timeout""#,
@@ -148,22 +161,25 @@ mod tests {
             ("invalid peer certificate: certificate expired: verification time 2 (UNIX)", "certificate-expired"),
             ("invalid peer certificate: UnknownIssuer", "certificate-untrusted"),
         ] {
-            assert_eq!(found(&["starting", line]).as_deref(), Some(id), "{line}");
+            assert_eq!(log_cause_id(&["starting", line]).as_deref(), Some(id), "{line}");
         }
         let failing = "WARN fleet-scheduler is not ready: Bootstrapped: ApplyFailed: FlowSchema a: 404";
-        assert_eq!(found(&["starting", failing, "another line"]).as_deref(), Some("component-failing"));
-        assert_eq!(found(&[failing, "INFO fleet-scheduler is ready: leading"]), None);
+        assert_eq!(log_cause_id(&["starting", failing, "another line"]).as_deref(), Some("component-failing"));
+        assert_eq!(log_cause_id(&[failing, "INFO fleet-scheduler is ready: leading"]), None);
         let closed = "WARN fleet-scheduler is not ready: etcd does not answer: connection closed";
         let refused = "WARN fleet-scheduler is not ready: etcd does not answer: received fatal alert: UnknownCA";
-        assert_eq!(found(&[refused, closed]).as_deref(), Some("certificate-untrusted"), "the same, tried again");
-        assert_eq!(found(&[refused, failing]).as_deref(), Some("component-failing"), "it has got further since");
+        assert_eq!(log_cause_id(&[refused, closed]).as_deref(), Some("certificate-untrusted"), "the same, tried again");
+        assert_eq!(log_cause_id(&[refused, failing]).as_deref(), Some("component-failing"), "it has got further since");
         let since = [refused, failing, closed];
-        assert_eq!(found(&since).as_deref(), Some("component-failing"), "it had got further in between");
-        assert_eq!(found(&["somebody is not ready: yet"]), None, "what other programs say");
+        assert_eq!(log_cause_id(&since).as_deref(), Some("component-failing"), "it had got further in between");
+        assert_eq!(log_cause_id(&["somebody is not ready: yet"]), None, "what other programs say");
         assert_eq!(
-            found(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
+            log_cause_id(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
             Some("name-lookup-failed")
         );
-        assert_eq!(found(&["dial tcp 10.0.0.1:2379: connect: connection refused", "lookup table rebuilt"]), None);
+        assert_eq!(
+            log_cause_id(&["dial tcp 10.0.0.1:2379: connect: connection refused", "lookup table rebuilt"]),
+            None
+        );
     }
 }

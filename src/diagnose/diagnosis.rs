@@ -281,22 +281,25 @@ impl fmt::Display for WaitFailure {
         } else {
             write!(f, "gave up after {seconds} s because waiting longer would not help: ")?;
         }
-        let known = |pending: &Link| {
-            let about =
-                |diagnosis: &&Diagnosis| diagnosis.chain.first().is_some_and(|link| link.object == pending.object);
-            self.diagnoses.iter().find(about)
-        };
         if let Some(diagnosis) = self.diagnoses.first().filter(|diagnosis| diagnosis.cause != CauseId::Slow) {
             return write!(f, "{diagnosis}");
         }
         // Without a root cause all pending targets are listed.
-        let all: Vec<String> =
-            self.pending.iter().map(|link| known(link).map_or_else(|| link.to_string(), ToString::to_string)).collect();
+        let all: Vec<String> = self.pending.iter().map(|link| self.describe_pending(link)).collect();
         f.write_str(&all.join("; "))
     }
 }
 
 impl WaitFailure {
+    /// A pending target with the cause that is known of it, else with its state.
+    fn describe_pending(&self, pending: &Link) -> String {
+        let known = self
+            .diagnoses
+            .iter()
+            .find(|diagnosis| diagnosis.chain.first().is_some_and(|link| link.object == pending.object));
+        known.map_or_else(|| pending.to_string(), ToString::to_string)
+    }
+
     /// The stable reason for programs.
     pub fn reason(&self) -> &'static str {
         if self.timed_out { "TimedOut" } else { "CannotBecomeReady" }
@@ -318,9 +321,8 @@ impl WaitFailure {
 mod tests {
     use super::*;
 
-    #[test]
-    fn time_out_text_with_the_chain() {
-        let link = |kind: &str, name: &str, state: &str| Link {
+    fn fleet_link(kind: &str, name: &str, state: &str) -> Link {
+        Link {
             object: ObjectRef {
                 group: String::new(),
                 kind: kind.into(),
@@ -328,7 +330,11 @@ mod tests {
                 name: name.into(),
             },
             state: state.into(),
-        };
+        }
+    }
+
+    #[test]
+    fn time_out_text_with_the_chain() {
         let failure = WaitFailure {
             timed_out: true,
             waited: Duration::from_secs(60),
@@ -336,9 +342,9 @@ mod tests {
             diagnoses: vec![Diagnosis {
                 cause: CauseId::NoDefaultStorageClass,
                 chain: vec![
-                    link("StatefulSet", "etcd", "0 of 1 pods ready"),
-                    link("Pod", "etcd-0", "Pending"),
-                    link("StorageClass", "", "there is none"),
+                    fleet_link("StatefulSet", "etcd", "0 of 1 pods ready"),
+                    fleet_link("Pod", "etcd-0", "Pending"),
+                    fleet_link("StorageClass", "", "there is none"),
                 ],
                 remedy: "r".into(),
                 logs: vec![],
@@ -354,7 +360,7 @@ mod tests {
         let mut slow = failure;
         slow.diagnoses[0].cause = CauseId::Slow;
         slow.diagnoses[0].chain.truncate(2);
-        slow.pending = vec![slow.diagnoses[0].chain[0].clone(), link("Deployment", "api", "0 of 1 pods ready")];
+        slow.pending = vec![slow.diagnoses[0].chain[0].clone(), fleet_link("Deployment", "api", "0 of 1 pods ready")];
         assert_eq!(
             slow.to_string(),
             "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending; Deployment fleet/api: 0 of 1 pods ready"

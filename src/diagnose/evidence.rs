@@ -75,8 +75,8 @@ pub(super) struct Subject<'o> {
 impl<'o> Subject<'o> {
     /// The subject of an object of any kind.
     pub(super) fn from_object(object: &'o Value) -> Self {
-        let part = |pointer| text_at(object, pointer).unwrap_or_default();
-        Self { uid: object_uid(object), kind: part("/kind"), name: part("/metadata/name") }
+        let [kind, name] = ["/kind", "/metadata/name"].map(|pointer| text_at(object, pointer).unwrap_or_default());
+        Self { uid: object_uid(object), kind, name }
     }
 
     fn is_of(self, event: &Event) -> bool {
@@ -117,4 +117,9 @@ pub(crate) fn event_time(event: &Event) -> Option<Timestamp> {
         .or(event.last_timestamp.as_ref().map(|time| time.0))
         .or(event.event_time.as_ref().map(|time| time.0))
         .or(event.metadata.creation_timestamp.as_ref().map(|time| time.0))
+}
+
+/// The time of an event in seconds, to which most event writers round.
+pub(super) fn event_second(event: &Event) -> Option<i64> {
+    event_time(event).map(Timestamp::as_second)
 }

@@ -10,7 +10,7 @@ use super::diagnosis::{Attempt, CauseId, Diagnosis};
 use super::evidence::{Evidence, event_message, event_time, has_reason};
 use super::pod::{MOUNT_FAILURES, all_statuses, waiting_reason};
 use super::typed::Typed;
-use super::workload::{ContainerKey, Runs, container_runs};
+use super::workload::{ContainerKey, container_runs};
 use crate::k8s::object::{ObjectRef, object_uid, status_condition, text_at};
 
 /// The grace before early failure of each cause that is observed. A cause that went away starts again.
@@ -46,44 +46,58 @@ impl Grace {
         // A signal of a pod that went away and came back is new. Pods that could not be read this time keep theirs.
         let pods: BTreeSet<&str> = evidence.pods.iter().map(Typed::uid).collect();
         before.retain(|signal| signals.contains(signal) || !pods.contains(signal.0.as_str()));
-        let target = |cause: &Diagnosis| {
-            let head = cause.chain.first().map(|link| &link.object);
-            missing.iter().copied().find(|live| ObjectRef::of(live).as_ref() == head)
-        };
-        let runs: Vec<BTreeMap<ContainerKey, Runs>> =
-            missing.iter().map(|live| container_runs(live, evidence)).collect();
-        let begun = || runs.iter().flatten().map(|(key, runs)| (key.clone(), runs.begun)).collect();
-        let at_start = self.at_start.get_or_insert_with(begun);
-        let at_turn = self.at_turn.get_or_insert_with(begun);
-        // A container that sits out a back-off from before may become ready as soon as it is started again: only a run
-        // that began since proves anything, or the log of one that still goes on.
-        let ran = |cause: &Diagnosis| {
-            let log = cause.cause.is_from_log();
-            let before = if log { &at_start } else { &at_turn };
-            let proves = |(key, runs): (&ContainerKey, &Runs)| {
-                runs.ended > before.get(key).copied().unwrap_or(0) || log && runs.begun > runs.ended
-            };
-            target(cause).is_some_and(|live| container_runs(live, evidence).iter().any(proves))
-        };
-        // The same holds for the retries of a controller or a node after a pause that grows. The pause may be as long
-        // as the time since the last try, and the failure of that one may be resolved.
-        let tried = |cause: &Diagnosis| {
-            let known = cause_of(cause).is_some_and(|cause| self.since.contains_key(&cause));
-            known || signals_of(cause, target(cause), evidence).is_none_or(|signals| !signals.is_subset(before))
-        };
-        let proven = |cause: &&Diagnosis| match cause.cause {
-            _ if first => false,
-            // A transient case does not start the grace of a lasting one.
-            _ if cause.grace.is_none() => false,
-            CauseId::CrashLoop => ran(cause),
-            id if id.is_from_log() => ran(cause),
-            _ => tried(cause),
-        };
-        let now: Vec<_> = latest.iter().filter(proven).filter_map(cause_of).collect();
+        let begun: BTreeMap<ContainerKey, i32> = missing
+            .iter()
+            .flat_map(|live| container_runs(live, evidence))
+            .map(|(key, runs)| (key, runs.begun))
+            .collect();
+        self.at_start.get_or_insert_with(|| begun.clone());
+        self.at_turn.get_or_insert(begun);
+        let proven = latest.iter().filter(|cause| !first && self.is_proven(cause, missing, evidence));
+        let now: Vec<_> = proven.filter_map(cause_of).collect();
         self.since.retain(|known, _| now.contains(known));
         for known in now {
             self.since.entry(known).or_insert_with(Instant::now);
         }
+    }
+
+    /// Returns whether a try since the first observation shows the cause.
+    fn is_proven(&self, cause: &Diagnosis, missing: &[&Value], evidence: &Evidence) -> bool {
+        let head = cause.chain.first().map(|link| &link.object);
+        let target = missing.iter().copied().find(|live| ObjectRef::of(live).as_ref() == head);
+        match cause.cause {
+            // A transient case does not start the grace of a lasting one.
+            _ if cause.grace.is_none() => false,
+            CauseId::CrashLoop => self.has_new_run(cause, target, evidence),
+            id if id.is_from_log() => self.has_new_run(cause, target, evidence),
+            _ => self.has_new_signal(cause, target, evidence),
+        }
+    }
+
+    /// Returns whether a container has run since then.
+    ///
+    /// A container that sits out a back-off from before may become ready as soon as it is started again: only a run
+    /// that began since proves anything, or the log of one that still goes on.
+    fn has_new_run(&self, cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> bool {
+        let log = cause.cause.is_from_log();
+        let before = if log { &self.at_start } else { &self.at_turn };
+        target.is_some_and(|live| {
+            container_runs(live, evidence).iter().any(|(key, runs)| {
+                let begun_before = before.as_ref().and_then(|before| before.get(key)).copied().unwrap_or(0);
+                runs.ended > begun_before || log && runs.begun > runs.ended
+            })
+        })
+    }
+
+    /// Returns whether a controller or a node has tried again since then.
+    ///
+    /// It retries after a pause that grows. The pause may be as long as the time since the last try, and the failure of
+    /// that one may be resolved.
+    fn has_new_signal(&self, cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> bool {
+        let known = cause_of(cause).is_some_and(|cause| self.since.contains_key(&cause));
+        known
+            || signals_of(cause, target, evidence)
+                .is_none_or(|signals| self.before.as_ref().is_none_or(|before| !signals.is_subset(before)))
     }
 
     /// Returns whether an event came after the first observation of the wait.
@@ -111,51 +125,53 @@ fn collect_signals(missing: &[&Value], evidence: &Evidence) -> BTreeSet<Signal> 
 
 /// The failure signals of a cause; none for a cause that holds as it is observed now, whenever it began.
 fn signals_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) -> Option<BTreeSet<Signal>> {
-    let about = |event: &Event| {
-        let involved = &event.involved_object;
-        let mut objects = cause.chain.iter().map(|link| &link.object);
-        objects.any(|object| {
-            involved.kind.as_ref() == Some(&object.kind)
-                && involved.name.as_ref() == Some(&object.name)
-                && involved.namespace == object.namespace
-        })
-    };
-    let reasons = |reasons: &[&str]| -> BTreeSet<Signal> {
-        let counts = |event: &&Event| has_reason(event, reasons) && about(event);
-        evidence.events.iter().filter(counts).map(of_event).collect()
-    };
     let signals = match cause.cause {
         CauseId::ImageNotFound | CauseId::ImageArchitecture | CauseId::ImagePullDenied | CauseId::ImagePullFailed => {
-            let in_chain = |pod: &&Pod| {
+            let mut pods: Vec<&Pod> = evidence.pods.iter().collect();
+            pods.retain(|pod| {
                 let reference = pod.object_ref();
                 cause.chain.iter().any(|link| Some(&link.object) == reference.as_ref())
-            };
-            let pods: Vec<&Pod> = evidence.pods.iter().filter(in_chain).collect();
-            let attempts = || {
-                pods.iter()
-                    .flat_map(|pod| waiting_containers(pod))
-                    .filter_map(|(_, reason)| cause.cause.find_attempt(reason))
-            };
+            });
+            let waiting = pods.iter().flat_map(|pod| waiting_containers(pod));
+            let attempts: Vec<_> = waiting.filter_map(|(_, reason)| cause.cause.find_attempt(reason)).collect();
             // An image that was pulled and cannot run shows in no pull.
-            if attempts().next().is_none() || attempts().any(|attempt| attempt == Attempt::Conclusive) {
+            if attempts.is_empty() || attempts.contains(&Attempt::Conclusive) {
                 return None;
             }
             // Events of the same reason report each back-off. Those do not quote the registry.
-            let pulled = evidence.events.iter().filter(|event| {
-                has_reason(event, &["Failed"]) && event_message(event).contains("pull") && about(event)
-            });
+            let pulled =
+                events_in_chain(cause, &["Failed"], evidence).filter(|event| event_message(event).contains("pull"));
             pulled.map(of_event).chain(pods.into_iter().flat_map(of_pulls)).collect()
         }
         CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => {
-            let mut signals = reasons(&["FailedCreate"]);
+            let mut signals: BTreeSet<_> = events_in_chain(cause, &["FailedCreate"], evidence).map(of_event).collect();
             signals.extend(target.and_then(|live| of_condition(live, "ReplicaFailure")));
             signals
         }
-        CauseId::ProvisioningFailed => reasons(&["ProvisioningFailed"]),
-        CauseId::MountFailed => reasons(&MOUNT_FAILURES),
+        CauseId::ProvisioningFailed => {
+            events_in_chain(cause, &["ProvisioningFailed"], evidence).map(of_event).collect()
+        }
+        CauseId::MountFailed => events_in_chain(cause, &MOUNT_FAILURES, evidence).map(of_event).collect(),
         _ => return None,
     };
     Some(signals)
+}
+
+/// The events with one of these reasons about an object in the chain of a cause.
+fn events_in_chain<'e>(
+    cause: &'e Diagnosis,
+    reasons: &'e [&str],
+    evidence: &'e Evidence,
+) -> impl Iterator<Item = &'e Event> {
+    evidence.events.iter().filter(move |event| {
+        let involved = &event.involved_object;
+        has_reason(event, reasons)
+            && cause.chain.iter().map(|link| &link.object).any(|object| {
+                involved.kind.as_ref() == Some(&object.kind)
+                    && involved.name.as_ref() == Some(&object.name)
+                    && involved.namespace == object.namespace
+            })
+    })
 }
 
 /// A repeated event has another count or another time.
@@ -174,12 +190,13 @@ fn of_condition(object: &Value, kind: &str) -> Option<Signal> {
 /// Events can be lost: a node sends few about one pod. The status of the pod also reports that an image was not pulled,
 /// and by another reason that it was tried just now.
 fn of_pulls(pod: &Pod) -> Vec<Signal> {
-    let signal = |(name, reason): (&str, &str)| match CauseId::ImagePullFailed.find_attempt(reason) {
-        Some(Attempt::Failed) => vec![format!("{name} waits"), format!("{name} tried")],
-        Some(Attempt::BackingOff) => vec![format!("{name} waits")],
-        _ => Vec::new(),
-    };
-    waiting_containers(pod).flat_map(signal).map(|signal| (pod.uid().to_owned(), signal)).collect()
+    let signals =
+        waiting_containers(pod).flat_map(|(name, reason)| match CauseId::ImagePullFailed.find_attempt(reason) {
+            Some(Attempt::Failed) => vec![format!("{name} waits"), format!("{name} tried")],
+            Some(Attempt::BackingOff) => vec![format!("{name} waits")],
+            _ => Vec::new(),
+        });
+    signals.map(|signal| (pod.uid().to_owned(), signal)).collect()
 }
 
 /// The names of the containers that wait, each with its reason.
@@ -216,10 +233,11 @@ mod tests {
         let latest =
             [Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: cause.default_grace() }];
         let mut grace = Grace::default();
-        let observe = |observe: &Option<(i64, i64)>| {
-            let Some((begun, ended)) = *observe else {
+        let mut begun_after = Vec::new();
+        for observation in observations {
+            let Some((begun, ended)) = *observation else {
                 grace.restart_grace();
-                return None;
+                continue;
             };
             let container = match begun {
                 0 => json!({"name": "c", "restartCount": 0, "state": {"waiting": {}}}),
@@ -230,9 +248,9 @@ mod tests {
             };
             let pods = vec![pod("p", json!({"containerStatuses": [container]}))];
             grace.observe_causes(&latest, &[&set], &Evidence { pods, ..Evidence::default() });
-            Some(grace.since.contains_key(&(object.clone(), cause)))
-        };
-        observations.iter().filter_map(observe).collect()
+            begun_after.push(grace.since.contains_key(&(object.clone(), cause)));
+        }
+        begun_after
     }
 
     #[test]
@@ -240,9 +258,8 @@ mod tests {
         let set = stateful_set();
         let chain = vec![Link { object: ObjectRef::of(&set).unwrap(), state: String::new() }];
         let cause = CauseId::Unschedulable;
-        let seen =
-            |grace| Diagnosis { cause, chain: chain.clone(), remedy: Remedy::default(), logs: Vec::new(), grace };
-        let (heals, stays) = (seen(None), seen(Some(std::time::Duration::ZERO)));
+        let heals = Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: None };
+        let stays = Diagnosis { grace: Some(std::time::Duration::ZERO), ..heals.clone() };
         let mut grace = Grace::default();
         let mut observe = |latest: &[Diagnosis]| {
             grace.observe_causes(latest, &[&set], &Evidence::default());
@@ -272,37 +289,40 @@ mod tests {
         }
     }
 
+    fn back_off_container(restarts: i64) -> Value {
+        json!({"name": "i", "restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}})
+    }
+
+    fn pod_evidence(status: Value) -> Evidence {
+        Evidence { pods: vec![pod("p", status)], ..Evidence::default() }
+    }
+
     #[test]
     fn init_container_counts_if_it_crashes() {
         const CRASHED: Option<CauseId> = Some(CauseId::CrashLoop);
-        let crashing = |restarts: i64| {
-            json!({"name": "i", "restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-                "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}})
-        };
-        let of = |status: Value| Evidence { pods: vec![pod("p", status)], ..Evidence::default() };
-        let first = |container: Value| of(json!({"phase": "Pending", "initContainerStatuses": [container]}));
-        assert_eq!(
-            counted(&stateful_set(), &[first(crashing(2)), first(crashing(2)), first(crashing(3))]),
-            [None, None, CRASHED]
-        );
+        let crashes = [2, 2, 3].map(|restarts| {
+            pod_evidence(json!({"phase": "Pending", "initContainerStatuses": [back_off_container(restarts)]}))
+        });
+        assert_eq!(counted(&stateful_set(), &crashes), [None, None, CRASHED]);
         // The main containers are still in back-off from before.
-        let then = |state: Value| {
+        let done = json!({"terminated": {"reason": "Completed", "exitCode": 0}});
+        let observations = [json!({"running": {}}), done.clone(), done].map(|state| {
             let init = json!({"name": "first", "restartCount": 0, "state": state});
-            of(json!({"initContainerStatuses": [init], "containerStatuses": [crashing(4)]}))
-        };
-        let done = || then(json!({"terminated": {"reason": "Completed", "exitCode": 0}}));
-        assert_eq!(counted(&stateful_set(), &[then(json!({"running": {}})), done(), done()]), [None, None, None]);
+            pod_evidence(json!({"initContainerStatuses": [init], "containerStatuses": [back_off_container(4)]}))
+        });
+        assert_eq!(counted(&stateful_set(), &observations), [None, None, None]);
     }
 
     #[test]
     fn new_and_repeated_events_are_new() {
-        let with = |times| event("Pod", "s-0", "FailedMount", "not found", times);
         let mut grace = Grace::default();
-        assert!(!grace.is_new(&with(1)));
+        assert!(!grace.is_new(&event("Pod", "s-0", "FailedMount", "not found", 1)));
         for (times, new) in [(1, false), (1, false), (2, true), (2, true)] {
-            let evidence = Evidence { events: vec![with(times)], ..Evidence::default() };
+            let failure = event("Pod", "s-0", "FailedMount", "not found", times);
+            let evidence = Evidence { events: vec![failure.clone()], ..Evidence::default() };
             grace.observe_causes(&[], &[&stateful_set()], &evidence);
-            assert_eq!(grace.is_new(&with(times)), new, "{times}");
+            assert_eq!(grace.is_new(&failure), new, "{times}");
         }
     }
 
@@ -317,13 +337,14 @@ mod tests {
     /// The cause whose grace has begun after each of these observations of one object.
     fn counted(object: &Value, observations: &[Evidence]) -> Vec<Option<CauseId>> {
         let mut grace = Grace::default();
-        let observe = |evidence: &Evidence| {
+        let mut begun_after = Vec::new();
+        for evidence in observations {
             let latest: Vec<_> =
                 diagnose_object(object, &evaluate_status(object, None), evidence).into_iter().collect();
             grace.observe_causes(&latest, &[object], evidence);
-            grace.since.keys().map(|(_, cause)| *cause).next()
-        };
-        observations.iter().map(observe).collect()
+            begun_after.push(grace.since.keys().map(|(_, cause)| *cause).next());
+        }
+        begun_after
     }
 
     fn event(kind: &str, name: &str, reason: &str, message: &str, count: i32) -> Event {
@@ -344,19 +365,17 @@ mod tests {
     #[test]
     fn missing_image_needs_a_new_pull() {
         const FOUND: Option<CauseId> = Some(CauseId::ImageNotFound);
-        let failed = |times| event("Pod", "s-0", "Failed", "Failed to pull image \"i\": not found", times);
-        let put_off = |times| event("Pod", "s-0", "Failed", "Error: ImagePullBackOff", times);
-        let with = |pulls, pauses| pulling("p", "ImagePullBackOff", vec![failed(pulls), put_off(pauses)]);
-        assert_eq!(
-            counted(&stateful_set(), &[with(3, 8), with(3, 9), with(4, 9), with(4, 10)]),
-            [None, None, FOUND, FOUND]
-        );
-        // A node that has sent too many events sends no more for a while.
-        let silent = |why| pulling("p", why, Vec::new());
-        let observations = [silent("ImagePullBackOff"), silent("ErrImagePull"), silent("ImagePullBackOff")];
-        assert_eq!(counted(&stateful_set(), &observations), [None, FOUND, FOUND]);
         let [off, tried] = ["ImagePullBackOff", "ErrImagePull"];
-        assert_eq!(counted(&stateful_set(), &[tried, off, off, tried].map(silent)), [None, None, None, FOUND]);
+        let observations = [(3, 8), (3, 9), (4, 9), (4, 10)].map(|(pulls, pauses)| {
+            let failed = event("Pod", "s-0", "Failed", "Failed to pull image \"i\": not found", pulls);
+            pulling("p", off, vec![failed, event("Pod", "s-0", "Failed", "Error: ImagePullBackOff", pauses)])
+        });
+        assert_eq!(counted(&stateful_set(), &observations), [None, None, FOUND, FOUND]);
+        // A node that has sent too many events sends no more for a while.
+        let observations = [off, tried, off].map(|why| pulling("p", why, Vec::new()));
+        assert_eq!(counted(&stateful_set(), &observations), [None, FOUND, FOUND]);
+        let observations = [tried, off, off, tried].map(|why| pulling("p", why, Vec::new()));
+        assert_eq!(counted(&stateful_set(), &observations), [None, None, None, FOUND]);
     }
 
     #[test]
@@ -376,13 +395,13 @@ mod tests {
 
     #[test]
     fn old_refusal_counts_when_repeated() {
-        let pending = || pod("p", json!({"phase": "Pending"}));
+        let pending = pod("p", json!({"phase": "Pending"}));
         let pvc = json!({"status": {"phase": "Pending"}, "metadata": {"name": "v", "namespace": "n"},
             "spec": {"storageClassName": "fast"}});
         let mounts = json!({"volumes": [{"persistentVolumeClaim": {"claimName": "v"}}]});
-        let mounting = Pod { spec: Some(typed_object(mounts)), ..pending() };
+        let mounting = Pod { spec: Some(typed_object(mounts)), ..pending.clone() };
         let volume = Evidence { pods: vec![mounting], pvcs: typed_list(vec![pvc]), ..Evidence::default() };
-        let mounting = Evidence { pods: vec![pending()], ..Evidence::default() };
+        let mounting = Evidence { pods: vec![pending], ..Evidence::default() };
         for (cause, evidence, about, reason, message) in [
             (CauseId::QuotaExceeded, Evidence::default(), ("StatefulSet", "s"), "FailedCreate", "exceeded quota: q"),
             (CauseId::PodSecurity, Evidence::default(), ("StatefulSet", "s"), "FailedCreate", "violates PodSecurity"),
@@ -390,17 +409,16 @@ mod tests {
             (CauseId::ProvisioningFailed, volume, ("PersistentVolumeClaim", "v"), "ProvisioningFailed", "not found"),
             (CauseId::MountFailed, mounting, ("Pod", "s-0"), "FailedMount", "secret \"pki\" not found"),
         ] {
-            let with = |times| {
+            let [first, four, four_again, five, five_again] = [1, 4, 4, 5, 5].map(|times| {
                 let events = vec![event(about.0, about.1, reason, message, times)];
                 Evidence { events, ..evidence.clone() }
-            };
+            });
             assert_eq!(
-                counted(&stateful_set(), &[with(4), with(4), with(5), with(5)]),
+                counted(&stateful_set(), &[four, four_again, five, five_again]),
                 [None, None, Some(cause), Some(cause)]
             );
-            let none = evidence.clone();
             assert_eq!(
-                counted(&stateful_set(), &[none, with(1)]),
+                counted(&stateful_set(), &[evidence, first]),
                 [None, Some(cause)],
                 "what is met first after the wait began"
             );

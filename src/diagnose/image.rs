@@ -79,8 +79,9 @@ fn for_architecture(image: &str) -> String {
 fn has_word_or_code(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
     let answer = if image.is_empty() { answer.to_owned() } else { answer.replace(image, "") };
     let lower = answer.to_lowercase();
-    let is_code = |part: &str| codes.contains(&part.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
-    words.iter().any(|word| lower.contains(word)) || lower.split(|c: char| c.is_whitespace() || c == '=').any(is_code)
+    let mut parts = lower.split(|c: char| c.is_whitespace() || c == '=');
+    words.iter().any(|word| lower.contains(word))
+        || parts.any(|part| codes.contains(&part.trim_matches(|c: char| !c.is_ascii_alphanumeric())))
 }
 
 #[cfg(test)]

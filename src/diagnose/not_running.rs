@@ -49,8 +49,8 @@ pub fn explain_pods(
 ) -> Option<NotRunning> {
     let of_pods = evidence.pods.iter().filter_map(|pod| explain_pod(pod, evidence));
     let own = Subject { uid, kind: &object.kind, name: &object.name };
-    let warning = || events_of(own, evidence).find(|event| has_reason(event, &["FailedCreate"])).map(event_message);
-    let refused = failure.or_else(|| warning().filter(|_| lacks_pods)).map(|message| {
+    let warning = events_of(own, evidence).find(|event| lacks_pods && has_reason(event, &["FailedCreate"]));
+    let refused = failure.or_else(|| warning.map(event_message)).map(|message| {
         let cause = classify_refusal(message);
         let order = cause_order(cause, cause.default_grace());
         (order, NotRunning::new(reason_word(cause), &format!("its pods cannot be created: {message}")))
@@ -85,11 +85,11 @@ fn explain_pod(pod: &Pod, evidence: &Evidence) -> Option<((bool, u8), NotRunning
 fn explain_unbound_claim(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<NotRunning> {
     let message = unschedulable_message(pod)?;
     let names: Vec<&str> = pvc_names(pod).collect();
-    let of_claim = |name: &&str| {
+    let answer = names.iter().find_map(|name| {
         let claim = Subject { uid: "", kind: "PersistentVolumeClaim", name };
         events_of(claim, evidence).find(|event| has_reason(event, &["ProvisioningFailed"])).map(event_message)
-    };
-    let provisioner = names.iter().find_map(of_claim).map(|said| format!("; ProvisioningFailed: {said}"));
+    });
+    let provisioner = answer.map(|said| format!("; ProvisioningFailed: {said}"));
     let claims = names.join(", ");
     let said = provisioner.unwrap_or_default();
     Some(NotRunning::new("ClaimUnbound", &format!("{reference}: its claims ({claims}) are not bound: {message}{said}")))

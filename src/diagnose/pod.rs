@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 
 use super::diagnosis::{CONFIG_ERROR, CauseId, Link};
-use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_message, event_time, events_of, has_reason};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_message, event_second, events_of, has_reason};
 use super::image::{Unusable, find_foreign_architecture, find_pull_failure};
 use super::pod_facts::{pod_condition, pvc_names, unschedulable_message};
 use super::typed::Typed as _;
@@ -108,10 +107,10 @@ fn pod_link(reference: &ObjectRef, state: impl Into<String>) -> Link {
 }
 
 fn unbound_pvc(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let of_name = |name: &str| {
-        evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == reference.namespace.as_deref())
-    };
-    let finding = pvc_names(pod).filter_map(of_name).find_map(|pvc| super::pvc::find_pvc_cause(pvc, evidence))?;
+    let namespace = reference.namespace.as_deref();
+    let finding = pvc_names(pod)
+        .filter_map(|name| evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == namespace))
+        .find_map(|pvc| super::pvc::find_pvc_cause(pvc, evidence))?;
     Some(finding.prepend_link(pod_link(reference, "Pending, its volume does not exist")))
 }
 
@@ -233,8 +232,9 @@ impl Sibling {
         let namespace = reference.namespace.as_deref();
         let pod = evidence.pods.iter().find(|pod| pod.name() == Some(label) && pod.namespace() == namespace);
         let Some(pod) = pod else {
-            let owner = |name| ordinal_of(name).map(|(stateful_set, _)| stateful_set);
-            return owner(label).is_some_and(|of| owner(&reference.name) == Some(of)).then_some(Self::Starting);
+            let [owner, own] =
+                [label, &reference.name].map(|name| ordinal_of(name).map(|(stateful_set, _)| stateful_set));
+            return (owner.is_some() && owner == own).then_some(Self::Starting);
         };
         let runs = pod_phase(pod) == Some("Running");
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
@@ -297,15 +297,13 @@ fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
         return None;
     }
     let events: Vec<&Event> = events_of(pod.event_subject(), evidence).collect();
-    let failures = || {
-        events.iter().copied().filter(|event| {
-            has_reason(event, &MOUNT_FAILURES)
-                && !event_message(event).contains("cache: timed out")
-                && !is_resolved(event, &events)
-        })
-    };
-    let lasting = failures().find(|event| !is_transient(event));
-    let event = lasting.or_else(|| failures().next())?;
+    let mut failures = events.iter().copied().filter(|event| {
+        has_reason(event, &MOUNT_FAILURES)
+            && !event_message(event).contains("cache: timed out")
+            && !is_resolved(event, &events)
+    });
+    let lasting = failures.clone().find(|event| !is_transient(event));
+    let event = lasting.or_else(|| failures.next())?;
     let state = format!("{}: {}", event.reason.as_deref().unwrap_or_default(), event_message(event));
     let finding = Finding::new(
         CauseId::MountFailed,
@@ -336,17 +334,17 @@ fn is_transient(failure: &Event) -> bool {
 /// Returns whether the node is past a failure. It pulls images and makes containers once volumes and network are there,
 /// and mounts a volume once that is attached. A pod is pending all that time.
 fn is_resolved(failure: &Event, events: &[&Event]) -> bool {
-    // Most event writers round to seconds.
-    let second = |event: &Event| event_time(event).map(Timestamp::as_second);
-    let ends = |event: &Event| match event.reason.as_deref() {
-        Some("Pulling" | "Pulled" | "Created" | "Started") => true,
-        Some("SuccessfulAttachVolume") => {
-            !has_reason(failure, &["FailedCreatePodSandBox"])
-                && event_volume(failure).is_none_or(|failed| event_volume(event) == Some(failed))
-        }
-        _ => false,
-    };
-    events.iter().any(|event| ends(event) && second(event) >= second(failure))
+    events.iter().any(|event| {
+        let ends_it = match event.reason.as_deref() {
+            Some("Pulling" | "Pulled" | "Created" | "Started") => true,
+            Some("SuccessfulAttachVolume") => {
+                !has_reason(failure, &["FailedCreatePodSandBox"])
+                    && event_volume(failure).is_none_or(|failed| event_volume(event) == Some(failed))
+            }
+            _ => false,
+        };
+        ends_it && event_second(event) >= event_second(failure)
+    })
 }
 
 /// The volume that an event is about, if it names one.
@@ -357,11 +355,15 @@ fn event_volume(event: &Event) -> Option<&str> {
 fn find_probe_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let event = events_of(pod.event_subject(), evidence).find(|event| has_reason(event, &["Unhealthy"]))?;
     let message = event_message(event);
-    let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
-    let read = || format!("read its log: `kubectl -n {namespace} logs {}`", foreign_word(&reference.name));
-    let (hint, remedy) = all_statuses(pod)
-        .find_map(|container| find_memory_starvation(pod, container, reference, evidence))
-        .map_or_else(|| (String::new(), read()), |hint| (hint, RAISE_MEMORY.to_owned()));
+    let starvation =
+        all_statuses(pod).find_map(|container| find_memory_starvation(pod, container, reference, evidence));
+    let (hint, remedy) = if let Some(hint) = starvation {
+        (hint, RAISE_MEMORY.to_owned())
+    } else {
+        let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
+        let read = format!("read its log: `kubectl -n {namespace} logs {}`", foreign_word(&reference.name));
+        (String::new(), read)
+    };
     Some(Finding::new(CauseId::ProbeFailing, pod_link(reference, format!("{message}{hint}")), remedy))
 }
 

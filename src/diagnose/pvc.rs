@@ -1,11 +1,10 @@
 //! Reasons why a PersistentVolumeClaim is not bound: no StorageClass, no such class, no provisioner.
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_message, event_time, events_of, has_reason};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_message, event_second, events_of, has_reason};
 use super::pod_facts::{pvc_names, unschedulable_message};
 use super::typed::Typed as _;
 use crate::api::labels::{ANNOTATION_DEFAULT_CLASS, DEFAULT_CLASS_ANNOTATIONS};
@@ -33,7 +32,6 @@ pub(crate) fn find_pvc_cause(pvc: &PersistentVolumeClaim, evidence: &Evidence) -
         return None;
     }
     let reference = pvc.object_ref()?;
-    let own = |state: String| Link { object: reference.clone(), state };
     let spec = pvc.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let named = spec.or_else(|| pvc.annotation(CLASS_ANNOTATION));
     let tries = Tries::from_pvc(pvc, evidence);
@@ -42,15 +40,15 @@ pub(crate) fn find_pvc_cause(pvc: &PersistentVolumeClaim, evidence: &Evidence) -
         return tries.find_refusal(|message| {
             Finding::new(
                 CauseId::ProvisioningFailed,
-                own(format!("Pending: {message}")),
+                pvc_link(&reference, format!("Pending: {message}")),
                 "fix the error that the provisioner reports",
             )
         });
     };
-    let Some(name) = named else { return Some(without_class(classes, own)) };
+    let Some(name) = named else { return Some(without_class(&reference, classes)) };
     let class = classes.iter().find(|class| class.name() == Some(name));
     if class.is_none() && !name.is_empty() {
-        return Some(missing_class(name, classes).prepend_link(own("Pending".to_owned())));
+        return Some(missing_class(name, classes).prepend_link(pvc_link(&reference, "Pending")));
     }
     let provisioner = class.map(|class| class.provisioner.as_str()).filter(|provisioner| !provisioner.is_empty());
     let provisioner = provisioner.unwrap_or(NO_PROVISIONER);
@@ -60,23 +58,30 @@ pub(crate) fn find_pvc_cause(pvc: &PersistentVolumeClaim, evidence: &Evidence) -
         return None;
     }
     find_unprovisioned(pvc, evidence, &tries, name, provisioner)
-        .map(|finding| finding.prepend_link(own("Pending".to_owned())))
+        .map(|finding| finding.prepend_link(pvc_link(&reference, "Pending")))
+}
+
+fn pvc_link(reference: &ObjectRef, state: impl Into<String>) -> Link {
+    Link { object: reference.clone(), state: state.into() }
 }
 
 /// The finding for a PVC that names no class.
-fn without_class(classes: &[StorageClass], own: impl Fn(String) -> Link) -> Finding {
+fn without_class(reference: &ObjectRef, classes: &[StorageClass]) -> Finding {
     let Some(default) = classes.iter().find(|class| is_default(class)) else {
         return Finding::new(
             CauseId::NoDefaultStorageClass,
             class_link("", &no_default(classes)),
             make_default_remedy(classes),
         )
-        .prepend_link(own("Pending, it has no StorageClass".to_owned()));
+        .prepend_link(pvc_link(reference, "Pending, it has no StorageClass"));
     };
     let default = default.name().unwrap_or_default();
     Finding::new(
         CauseId::ClaimWithoutClass,
-        own(format!("Pending without a StorageClass: it was created before `{default}` became the default")),
+        pvc_link(
+            reference,
+            format!("Pending without a StorageClass: it was created before `{default}` became the default"),
+        ),
         "uninstall and install again: a PersistentVolumeClaim without data is recreated, and gets the default class",
     )
 }
@@ -102,15 +107,11 @@ struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     fn from_pvc(pvc: &PersistentVolumeClaim, evidence: &'a Evidence) -> Self {
-        let newest =
-            |reasons: &[&str]| events_of(pvc.event_subject(), evidence).find(|event| has_reason(event, reasons));
-        let refused = newest(&["ProvisioningFailed"]);
-        let begun = newest(&["Provisioning", "ProvisioningSucceeded"]);
-        // Most writers of events round to seconds. The next try comes a second later at least, so within one second the
-        // refusal is the later one.
-        let second = |event: &Event| event_time(event).map(Timestamp::as_second);
+        let refused = find_pvc_event(pvc, &["ProvisioningFailed"], evidence);
+        let begun = find_pvc_event(pvc, &["Provisioning", "ProvisioningSucceeded"], evidence);
+        // The next try comes a second later at least, so within one second the refusal is the later one.
         let at_work = match (begun, refused) {
-            (Some(begun), Some(refused)) => second(begun) > second(refused),
+            (Some(begun), Some(refused)) => event_second(begun) > event_second(refused),
             (begun, _) => begun.is_some(),
         };
         Self { refused: refused.map(event_message), at_work }
@@ -144,9 +145,8 @@ fn find_unprovisioned(
     if refused.is_some() || tries.at_work {
         return refused;
     }
-    let has_event = |reason| events_of(pvc.event_subject(), evidence).any(|event| has_reason(event, &[reason]));
     if provisioner == NO_PROVISIONER {
-        let waits = has_event("WaitForFirstConsumer");
+        let waits = find_pvc_event(pvc, &["WaitForFirstConsumer"], evidence).is_some();
         let state = if waits { "it has no provisioner, and no existing volume fits" } else { "it has no provisioner" };
         return Some(Finding::new(
             CauseId::NoProvisioner,
@@ -156,7 +156,7 @@ fn find_unprovisioned(
     }
     // The controller waits for a provisioner outside of it. It reports so at once, also when one is about to begin: the
     // evidence only counts when it lasts.
-    has_event("ExternalProvisioning").then(|| {
+    find_pvc_event(pvc, &["ExternalProvisioning"], evidence).map(|_| {
         Finding::new(
             CauseId::NoProvisioner,
             class_link(class, &format!("its provisioner `{provisioner}` does not answer")),
@@ -165,11 +165,19 @@ fn find_unprovisioned(
     })
 }
 
+/// The newest event about a PVC with one of these reasons.
+fn find_pvc_event<'e>(pvc: &PersistentVolumeClaim, reasons: &[&str], evidence: &'e Evidence) -> Option<&'e Event> {
+    events_of(pvc.event_subject(), evidence).find(|event| has_reason(event, reasons))
+}
+
 /// Returns whether a pod with this PVC is refused by the scheduler, and not for want of a volume.
 fn refused_for_another_reason(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> bool {
-    let mounts = |pod: &&Pod| pod.namespace() == pvc.namespace() && pvc_names(pod).any(|name| Some(name) == pvc.name());
-    let mut refusals = evidence.pods.iter().filter(mounts).filter_map(unschedulable_message);
-    refusals.any(|message| !NO_VOLUME.iter().any(|words| message.contains(words)))
+    evidence
+        .pods
+        .iter()
+        .filter(|pod| pod.namespace() == pvc.namespace() && pvc_names(pod).any(|name| Some(name) == pvc.name()))
+        .filter_map(unschedulable_message)
+        .any(|message| !NO_VOLUME.iter().any(|words| message.contains(words)))
 }
 
 fn is_default(class: &StorageClass) -> bool {

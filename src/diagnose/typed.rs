@@ -147,20 +147,21 @@ mod tests {
         assert_eq!(time(&json!({"involvedObject": null, "metadata": null, "message": null})), None);
     }
 
+    fn event_with_field(field: &str, value: &Value) -> Value {
+        let mut event = json!({"reason": "r", "metadata": {"uid": "u"}});
+        event[field] = value.clone();
+        event
+    }
+
     #[test]
     fn unreadable_times_are_absent() {
         for broken in [json!("tomorrow"), json!("12026-01-01T00:00:00Z"), json!(""), json!(8)] {
-            let with = |field: &str, value: &Value| {
-                let mut event = json!({"reason": "r", "metadata": {"uid": "u"}});
-                event[field] = value.clone();
-                event
-            };
-            assert_eq!(time(&with("lastTimestamp", &broken)), None, "{broken}");
-            let mut next = with("lastTimestamp", &broken);
+            assert_eq!(time(&event_with_field("lastTimestamp", &broken)), None, "{broken}");
+            let mut next = event_with_field("lastTimestamp", &broken);
             next["eventTime"] = AT.into();
             next["metadata"]["managedFields"] = json!([{"manager": "m", "time": broken}]);
             assert_eq!(time(&next).as_deref(), Some(AT), "{broken}");
-            let mut series = with("lastTimestamp", &json!(AT));
+            let mut series = event_with_field("lastTimestamp", &json!(AT));
             series["series"] = json!({"count": 2, "lastObservedTime": broken});
             assert_eq!(time(&series).as_deref(), Some(AT), "{broken}");
         }
@@ -191,12 +192,12 @@ mod tests {
         let pod = json!({"spec": {"containers": null, "volumes": [{"name": "v"}]},
             "status": {"conditions": [{"type": "Ready", "status": "False", "lastProbeTime": null}]}});
         assert!(deserialize_object::<Pod>(&pod).is_some());
-        let limits = |memory: Value| {
+        for (memory, text) in [(json!("16Mi"), "16Mi"), (json!(1024), "1024")] {
             let container = json!({"name": "c", "resources": {"limits": {"memory": memory}}});
             let pod: Pod = deserialize_object(&json!({"spec": {"containers": [container]}})).unwrap();
-            pod.spec.unwrap().containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["memory"].0.clone()
-        };
-        assert_eq!((limits(json!("16Mi")), limits(json!(1024))), ("16Mi".to_owned(), "1024".to_owned()));
+            let resources = pod.spec.unwrap().containers[0].resources.clone().unwrap();
+            assert_eq!(resources.limits.unwrap()["memory"].0, text);
+        }
         let pvc =
             json!({"spec": {"storageClassName": null, "resources": {"requests": {"storage": "1Gi"}}}, "status": {}});
         assert!(deserialize_object::<PersistentVolumeClaim>(&pvc).is_some());

@@ -160,15 +160,15 @@ pub(crate) type ContainerKey = (String, String);
 /// The runs of a workload's containers, in all its pods that count. Init containers that have succeeded are left out:
 /// they keep nothing.
 pub(crate) fn container_runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
-    let of_pod = |pod: &Pod| -> Vec<_> {
-        let container = |container: &ContainerStatus| {
-            ((pod.uid().to_owned(), container.name.clone()), Runs::from_container(container))
-        };
-        let done =
-            |container: &&ContainerStatus| current_termination(container).is_some_and(|ended| ended.exit_code == 0);
-        init_statuses(pod).filter(|container| !done(container)).chain(main_statuses(pod)).map(container).collect()
-    };
-    pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
+    let mut runs = BTreeMap::new();
+    for pod in pods_of(object, evidence) {
+        let unfinished = init_statuses(pod)
+            .filter(|container| current_termination(container).is_none_or(|ended| ended.exit_code != 0));
+        for container in unfinished.chain(main_statuses(pod)) {
+            runs.insert((pod.uid().to_owned(), container.name.clone()), Runs::from_container(container));
+        }
+    }
+    runs
 }
 
 pub(super) fn finding_order(finding: &Finding) -> (bool, u8) {
@@ -225,10 +225,10 @@ fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Pod> {
 }
 
 fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<&'a ReplicaSet> {
-    let revision = |set: &&ReplicaSet| {
+    let owned = evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[object_uid(deployment)]));
+    owned.max_by_key(|set| {
         set.annotation("deployment.kubernetes.io/revision").and_then(|revision| revision.parse().ok()).unwrap_or(0_u64)
-    };
-    evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[object_uid(deployment)])).max_by_key(revision)
+    })
 }
 
 /// Returns the cause of an answer that refuses pods.

@@ -169,11 +169,13 @@ impl ClusterReport {
     /// The pod of a member, else its identifier.
     fn name_of(&self, id: MemberId) -> String {
         let known = self.with_status().find(|(_, status)| status.id == id).map(|(pod, _)| pod.to_owned());
-        let listed = || {
-            let mut all = self.members.iter().flat_map(|member| member.lists.iter().flatten());
-            all.find(|member| member.id == id).map(|member| member.name.clone()).filter(|name| !name.is_empty())
-        };
-        known.or_else(listed).unwrap_or_else(|| format!("member {id}"))
+        known.or_else(|| self.find_listed_name(id)).unwrap_or_else(|| format!("member {id}"))
+    }
+
+    /// The name of a member in the first list that has it, if that is not empty.
+    fn find_listed_name(&self, id: MemberId) -> Option<String> {
+        let mut all = self.members.iter().flat_map(|member| member.lists.iter().flatten());
+        all.find(|member| member.id == id).map(|member| member.name.clone()).filter(|name| !name.is_empty())
     }
 
     fn compare_lists(&self, problems: &mut Vec<String>, warnings: &mut Vec<String>) {
@@ -238,8 +240,8 @@ impl ClusterReport {
             if lag > MAX_LAG {
                 warnings.push(format!("{pod} is {lag} log entries behind"));
             }
-            let percent = |quota: u64| status.size_bytes.saturating_mul(100) / quota;
-            if let Some(percent) = self.quota_bytes.filter(|quota| *quota > 0).map(percent)
+            let quota = self.quota_bytes.filter(|quota| *quota > 0);
+            if let Some(percent) = quota.map(|quota| status.size_bytes.saturating_mul(100) / quota)
                 && percent >= FULL_AT
             {
                 warnings.push(format!(
@@ -251,8 +253,11 @@ impl ClusterReport {
 }
 
 fn format_list(members: &[Member]) -> String {
-    let name = |member: &Member| if member.name.is_empty() { member.id.to_string() } else { member.name.clone() };
-    let mut names: Vec<String> = members.iter().map(name).collect();
+    let names = members.iter().map(|member| match member.name.as_str() {
+        "" => member.id.to_string(),
+        name => name.to_owned(),
+    });
+    let mut names: Vec<String> = names.collect();
     names.sort();
     names.join(", ")
 }
@@ -297,6 +302,17 @@ mod tests {
         (report.problems, report.warnings)
     }
 
+    fn join_problems(change: impl Fn(&mut ClusterReport)) -> String {
+        evaluated(change).0.join("; ")
+    }
+
+    /// The warnings of a report without problems.
+    fn join_warnings(change: impl Fn(&mut ClusterReport)) -> String {
+        let (problems, warnings) = evaluated(change);
+        assert_eq!(problems, Vec::<String>::new());
+        warnings.join("; ")
+    }
+
     fn status(report: &mut ClusterReport, number: usize) -> &mut MemberStatus {
         report.members[number].status.as_mut().unwrap()
     }
@@ -308,54 +324,48 @@ mod tests {
 
     #[test]
     fn whatever_is_unequal_is_a_problem_that_names_both_members() {
-        let problem = |change: &dyn Fn(&mut ClusterReport)| evaluated(change).0.join("; ");
         assert_eq!(
-            problem(&|report| report.members[2].hash.as_mut().unwrap().hash = 9),
+            join_problems(|report| report.members[2].hash.as_mut().unwrap().hash = 9),
             "the data of etcd-2 differs from that of etcd-0: at revision 100 their hashes are 00000009 and 00000007"
         );
         assert_eq!(
-            problem(&|report| drop(report.members[1].lists.as_mut().unwrap().pop())),
+            join_problems(|report| drop(report.members[1].lists.as_mut().unwrap().pop())),
             "etcd-1 lists the members etcd-0, etcd-1, but etcd-0 lists etcd-0, etcd-1, etcd-2"
         );
         assert_eq!(
-            problem(&|report| status(report, 2).leader = Some(MemberId(2))),
+            join_problems(|report| status(report, 2).leader = Some(MemberId(2))),
             "etcd-2 follows the leader etcd-2, but etcd-0 follows etcd-1"
         );
-        assert_eq!(problem(&|report| status(report, 0).leader = None), "etcd-0 has no leader");
+        assert_eq!(join_problems(|report| status(report, 0).leader = None), "etcd-0 has no leader");
         assert_eq!(
-            problem(&|report| report.members.iter_mut().for_each(|of| of.lists.as_mut().unwrap().push(member(9)))),
+            join_problems(|report| report.members.iter_mut().for_each(|of| of.lists.as_mut().unwrap().push(member(9)))),
             "etcd-9 (member 9) is listed, but has no pod"
         );
         assert_eq!(
-            problem(&|report| report.members.iter_mut().for_each(|of| drop(of.lists.as_mut().unwrap().pop()))),
+            join_problems(|report| report.members.iter_mut().for_each(|of| drop(of.lists.as_mut().unwrap().pop()))),
             "etcd-2 is not listed as a member"
         );
         let alarm = Alarm { member: MemberId(1), kind: super::super::AlarmKind::NoSpace };
-        assert_eq!(problem(&|report| report.alarms.push(alarm)), "alarm NOSPACE is raised for etcd-1");
-        let away = |report: &mut ClusterReport| {
+        assert_eq!(join_problems(|report| report.alarms.push(alarm)), "alarm NOSPACE is raised for etcd-1");
+        let away = join_problems(|report| {
             let error = Some("etcd-1 cannot be reached: refused".to_owned());
             report.members[1] = MemberReport { pod: "etcd-1".to_owned(), error, ..MemberReport::default() };
-        };
-        assert_eq!(problem(&away), "etcd-1 cannot be reached: refused");
+        });
+        assert_eq!(away, "etcd-1 cannot be reached: refused");
     }
 
     #[test]
     fn what_needs_attention_is_a_warning() {
-        let warning = |change: &dyn Fn(&mut ClusterReport)| {
-            let (problems, warnings) = evaluated(change);
-            assert_eq!(problems, Vec::<String>::new());
-            warnings.join("; ")
-        };
-        let full = warning(&|report| status(report, 1).size_bytes = 800);
+        let full = join_warnings(|report| status(report, 1).size_bytes = 800);
         assert!(full.starts_with("the store of etcd-1 has 80 % of its quota"), "{full}");
-        assert_eq!(warning(&|report| report.quota_bytes = Some(0)), "");
-        let behind = warning(&|report| status(report, 1).raft_applied_index = 3999);
+        assert_eq!(join_warnings(|report| report.quota_bytes = Some(0)), "");
+        let behind = join_warnings(|report| status(report, 1).raft_applied_index = 3999);
         assert_eq!(behind, "etcd-1 is 1001 log entries behind");
-        let compacted = warning(&|report| {
+        let compacted = join_warnings(|report| {
             *report.members[1].hash.as_mut().unwrap() = KvHash { revision: 100, hash: 9, compact_revision: 60 };
         });
         assert!(compacted.contains("cannot be compared"), "{compacted}");
-        let learner = warning(&|report| {
+        let learner = join_warnings(|report| {
             report.members.iter_mut().for_each(|of| of.lists.as_mut().unwrap()[2].learner = true);
         });
         assert_eq!(learner, "etcd-2 is a learner: it has no vote yet");

@@ -47,8 +47,8 @@ pub async fn discover_kinds(client: &Client, wanted: &[ExtraKind]) -> Kinds {
 /// Waits until the API server serves kinds of `wanted` that are not in `known`, and returns them; waits for ever where
 /// there are none.
 pub async fn wait_for_new_kinds(client: &Client, wanted: &[ExtraKind], known: &Kinds) -> Vec<&'static Placeable> {
-    let is_known = |kind: &ExtraKind| known.find_placeable(&kind.group, &kind.kind).is_some();
-    let missing: Vec<ExtraKind> = wanted.iter().filter(|kind| !is_known(kind)).cloned().collect();
+    let mut missing = wanted.to_vec();
+    missing.retain(|kind| known.find_placeable(&kind.group, &kind.kind).is_none());
     if missing.is_empty() {
         return std::future::pending().await;
     }
@@ -89,8 +89,8 @@ pub async fn fetch_served_kinds(client: &Client, wanted: &[ExtraKind]) -> Result
             };
             lists.insert(version.clone(), found);
         }
-        let is_kind = |one: &&APIResource| one.kind == kind.kind && !one.name.contains('/');
-        match lists[&version].iter().find(is_kind).map(|resource| to_placeable(kind, resource)) {
+        let resource = lists[&version].iter().find(|one| one.kind == kind.kind && !one.name.contains('/'));
+        match resource.map(|resource| to_placeable(kind, resource)) {
             Some(Ok(found)) => served.kinds.push(found),
             Some(Err(why)) => drop(served.missing.insert(kind.clone(), why)),
             None => drop(served.missing.insert(kind.clone(), "this API server does not serve it".to_owned())),
@@ -103,12 +103,13 @@ fn to_placeable(kind: &ExtraKind, resource: &APIResource) -> Result<&'static Pla
     if let Some(verb) = VERBS.iter().find(|verb| !resource.verbs.iter().any(|one| one == *verb)) {
         return Err(format!("this API server does not offer the verb {verb} for it"));
     }
-    let text = |text: &str| -> &'static str { text.to_owned().leak() };
+    let [group, version, kind_name, plural] =
+        [&kind.group, &kind.version, &kind.kind, &resource.name].map(|text| &*text.clone().leak());
     Ok(Box::leak(Box::new(Placeable {
-        group: text(&kind.group),
-        version: text(&kind.version),
-        kind: text(&kind.kind),
-        plural: text(&resource.name),
+        group,
+        version,
+        kind: kind_name,
+        plural,
         namespaced: resource.namespaced,
         wave: kind.apply_wave(),
     })))

@@ -71,12 +71,11 @@ pub(crate) const AUTOSCALERS: &str = "kube-controller-manager";
 /// Returns the manager, other than kubectl, that has taken `spec.replicas` of an object: by way of the subresource
 /// `scale`, as a HorizontalPodAutoscaler does, or as [`AUTOSCALERS`] without it, as a rollback gives the field back.
 pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
-    let scales = |entry: &&Value| {
+    let scaling = items_at(object, "/metadata/managedFields").iter().filter(|entry| {
         (text_at(entry, "/subresource") == Some(SCALE) || text_at(entry, "/manager") == Some(AUTOSCALERS))
             && entry.pointer("/fieldsV1/f:spec/f:replicas").is_some()
-    };
-    let entries = items_at(object, "/metadata/managedFields").iter().filter(scales);
-    entries.filter_map(|entry| text_at(entry, "/manager")).find(|manager| !by_hand(manager))
+    });
+    scaling.filter_map(|entry| text_at(entry, "/manager")).find(|manager| !by_hand(manager))
 }
 
 /// Returns whether a manager is a person: kubectl, whichever of its commands.
@@ -364,21 +363,23 @@ mod tests {
         assert_eq!(list_managers(&live()), ["fleetctl", "kubectl-edit"]);
     }
 
+    /// An object whose replicas a manager has set after fleetctl applied it.
+    fn scaled_object(manager: &str, subresource: &str) -> Value {
+        let replicas = json!({"f:spec": {"f:replicas": {}}});
+        json!({"metadata": {"managedFields": [
+            {"manager": "fleetctl", "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": {}},
+            {"manager": "kubelet", "operation": "Update", "time": "2026-01-03T00:00:00Z", "subresource": "status", "fieldsV1": {}},
+            {"manager": manager, "operation": "Update", "time": "2026-01-02T00:00:00Z", "subresource": subresource, "fieldsV1": replicas}]}})
+    }
+
     #[test]
     fn who_scales_an_object_is_one_of_its_managers_only_where_that_is_asked_for() {
-        let replicas = json!({"f:spec": {"f:replicas": {}}});
-        let scaled = |manager: &str, subresource: &str| {
-            json!({"metadata": {"managedFields": [
-                {"manager": "fleetctl", "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": {}},
-                {"manager": "kubelet", "operation": "Update", "time": "2026-01-03T00:00:00Z", "subresource": "status", "fieldsV1": {}},
-                {"manager": manager, "operation": "Update", "time": "2026-01-02T00:00:00Z", "subresource": subresource, "fieldsV1": replicas}]}})
-        };
-        let by_scale = scaled("oc", "scale");
+        let by_scale = scaled_object("oc", "scale");
         assert_eq!((scaled_by(&by_scale), list_managers(&by_scale)), (Some("oc"), vec!["fleetctl".to_owned()]));
         assert_eq!(managers_and_scalers(&by_scale), ["oc", "fleetctl"]);
-        assert_eq!(scaled_by(&scaled("kubectl", "scale")), None, "a person did");
-        assert_eq!(scaled_by(&scaled("oc", "")), None, "it edited the object");
-        assert_eq!(scaled_by(&scaled(AUTOSCALERS, "")), Some(AUTOSCALERS));
+        assert_eq!(scaled_by(&scaled_object("kubectl", "scale")), None, "a person did");
+        assert_eq!(scaled_by(&scaled_object("oc", "")), None, "it edited the object");
+        assert_eq!(scaled_by(&scaled_object(AUTOSCALERS, "")), Some(AUTOSCALERS));
     }
 
     #[test]

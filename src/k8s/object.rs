@@ -52,20 +52,22 @@ impl ObjectRef {
 
     /// Returns whether its texts are such as the API has: a name can then lead to no other path.
     pub(crate) fn has_names(&self) -> bool {
-        let of = |text: &str, most: usize, more: &str| {
-            (1..=most).contains(&text.len())
-                && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
-                && !matches!(text, "." | "..")
-        };
-        (self.group.is_empty() || of(&self.group, 253, ".-"))
-            && of(&self.kind, 63, "")
-            && of(&self.name, 253, "-._:")
-            && self.namespace.as_ref().is_none_or(|namespace| of(namespace, 63, "-"))
+        (self.group.is_empty() || is_api_name(&self.group, 253, ".-"))
+            && is_api_name(&self.kind, 63, "")
+            && is_api_name(&self.name, 253, "-._:")
+            && self.namespace.as_ref().is_none_or(|namespace| is_api_name(namespace, 63, "-"))
     }
 
     pub(crate) fn is_kind(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
+}
+
+/// Returns whether a text of at most so many bytes is of letters, digits and these other characters.
+fn is_api_name(text: &str, most: usize, others: &str) -> bool {
+    (1..=most).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+        && !matches!(text, "." | "..")
 }
 
 impl fmt::Display for ObjectRef {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// [`failure`] is answered as one.
 pub(crate) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 'static) -> Client {
     let answer = Arc::new(answer);
-    let serve = move |request: http::Request<Body>| {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
         let answer = Arc::clone(&answer);
         async move {
             let uri = request.uri().clone();
@@ -20,8 +20,8 @@ pub(crate) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 's
             let response = http::Response::builder().status(u16::try_from(code).unwrap_or(500));
             response.body(Body::from(answer.to_string().into_bytes()))
         }
-    };
-    Client::new(tower::service_fn(serve), "default")
+    });
+    Client::new(service, "default")
 }
 
 /// Returns the answer to a failed request.

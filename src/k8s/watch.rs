@@ -211,8 +211,8 @@ mod tests {
     async fn a_server_that_ends_every_watch_at_once_is_asked_after_pauses_that_grow() {
         let asked = asked(&[], 5).await;
         assert_eq!(names(&asked), ["list", "watch 1", "list", "watch 1", "list"]);
-        let pause = |from: usize| asked[from + 1].1 - asked[from].1;
-        assert!(pause(1) >= PAUSE && pause(3) >= 2 * PAUSE, "{asked:?}");
+        let [first, second] = [1, 3].map(|from: usize| asked[from + 1].1 - asked[from].1);
+        assert!(first >= PAUSE && second >= 2 * PAUSE, "{asked:?}");
         let pauses: Vec<u128> = (0..6).map(|others| pause_after(others).as_millis()).collect();
         assert_eq!(pauses, [500, 1000, 2000, 4000, 4000, 4000]);
     }

@@ -106,8 +106,7 @@ impl Authorities {
     pub fn from_map(map: &Files) -> Result<Self, PkiError> {
         let mut files = Files::new();
         for name in AUTHORITY_FILES {
-            let text = map.get(name).ok_or_else(|| PkiError::Missing { entry: name.to_owned() })?;
-            files.insert(name, text.to_owned());
+            files.insert(name, map.require_file(name)?.to_owned());
         }
         let kept = Self { files };
         for kind in AuthorityKind::ALL {
@@ -207,11 +206,13 @@ const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5 * 60);
 
 /// First and last moment of a certificate made now.
 pub(super) fn validity_period(now: Timestamp, life: Duration) -> Result<(OffsetDateTime, OffsetDateTime), PkiError> {
-    let outside = || PkiError::Time { now };
-    let begin = now.checked_sub(CLOCK_ALLOWANCE).map_err(|_| outside())?;
-    let end = now.checked_add(life).map_err(|_| outside())?;
-    let moment = |at: Timestamp| OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| outside());
-    Ok((moment(begin)?, moment(end)?))
+    let begin = now.checked_sub(CLOCK_ALLOWANCE).ok().and_then(to_certificate_time);
+    let end = now.checked_add(life).ok().and_then(to_certificate_time);
+    begin.zip(end).ok_or(PkiError::Time { now })
+}
+
+fn to_certificate_time(at: Timestamp) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(at.as_second()).ok()
 }
 
 /// A subject or issuer name: organisations first, then the common name.
@@ -233,18 +234,19 @@ fn self_signed(kind: AuthorityKind, key: &PrivateKey, now: Timestamp, life: Dura
 /// The name and the key identifier of a CA certificate, for another one that takes its place.
 fn renewed_params(kind: AuthorityKind, pem: &str) -> Result<CertificateParams, PkiError> {
     let entry = kind.certificate_file();
-    let unreadable = || PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate with a plain name" };
     with_parsed_certificate(entry, pem, |found| {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         for attribute in found.subject().iter_attributes() {
-            let oid = attribute.attr_type().iter().ok_or_else(unreadable)?.collect();
-            let text = attribute.as_str().map_err(|_| unreadable())?;
+            let oid = attribute.attr_type().iter().ok_or_else(|| name_unreadable_error(entry))?.collect();
+            let text = attribute.as_str().map_err(|_| name_unreadable_error(entry))?;
             // Clients compare names byte by byte.
             let value = match attribute.attr_value().tag() {
                 Tag::Utf8String => DnValue::Utf8String(text.to_owned()),
-                Tag::PrintableString => DnValue::PrintableString(text.try_into().map_err(|_| unreadable())?),
-                _ => return Err(unreadable()),
+                Tag::PrintableString => {
+                    DnValue::PrintableString(text.try_into().map_err(|_| name_unreadable_error(entry))?)
+                }
+                _ => return Err(name_unreadable_error(entry)),
             };
             params.distinguished_name.push(DnType::CustomDnType(oid), value);
         }
@@ -257,6 +259,10 @@ fn renewed_params(kind: AuthorityKind, pem: &str) -> Result<CertificateParams, P
         }
         Ok(params)
     })
+}
+
+fn name_unreadable_error(entry: &str) -> PkiError {
+    PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate with a plain name" }
 }
 
 fn sign_authority(

@@ -100,12 +100,15 @@ pub(super) fn with_parsed_certificate<T>(
     pem: &str,
     then: impl FnOnce(&X509Certificate<'_>) -> Result<T, PkiError>,
 ) -> Result<T, PkiError> {
-    let unreadable = || PkiError::from_unreadable_text(entry, pem, "a certificate in PEM form");
-    let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| unreadable())?;
+    let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| certificate_unreadable_error(entry, pem))?;
     if block.label != "CERTIFICATE" {
-        return Err(unreadable());
+        return Err(certificate_unreadable_error(entry, pem));
     }
-    then(&block.parse_x509().map_err(|_| unreadable())?)
+    then(&block.parse_x509().map_err(|_| certificate_unreadable_error(entry, pem))?)
+}
+
+fn certificate_unreadable_error(entry: &str, pem: &str) -> PkiError {
+    PkiError::from_unreadable_text(entry, pem, "a certificate in PEM form")
 }
 
 /// Returns whether `issuer` really signed `certificate`: the names agree and the signature verifies.
@@ -116,10 +119,14 @@ pub(super) fn signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certific
 
 /// Returns whether two certificates in PEM form are of one CA: the same, or one signed again with its key and its name.
 pub fn is_same_authority(one: &str, other: &str) -> bool {
-    let identity = |pem: &str| {
-        let read =
-            |found: &X509Certificate<'_>| Ok([found.subject().as_raw().to_vec(), found.public_key().raw.to_vec()]);
-        with_parsed_certificate("CA", pem, read).ok()
-    };
-    one.trim() == other.trim() || identity(one).is_some_and(|one| identity(other) == Some(one))
+    one.trim() == other.trim()
+        || read_authority_identity(one).is_some_and(|one| read_authority_identity(other) == Some(one))
+}
+
+/// The name and the public key of a certificate.
+fn read_authority_identity(pem: &str) -> Option<[Vec<u8>; 2]> {
+    let identity = with_parsed_certificate("CA", pem, |found| {
+        Ok([found.subject().as_raw().to_vec(), found.public_key().raw.to_vec()])
+    });
+    identity.ok()
 }

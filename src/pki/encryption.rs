@@ -73,14 +73,14 @@ pub(super) fn list_encryption_keys(text: &str) -> Vec<(String, Zeroizing<Vec<u8>
 
 /// Checks that a kept configuration has at least one usable key. The text is never part of the error.
 pub(super) fn check_encryption_config(text: &str) -> Result<(), PkiError> {
-    let unreadable = || PkiError::from_unreadable_text(ENCRYPTION_FILE, text, "an EncryptionConfiguration with a key");
-    let configuration: Configuration = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
-    let mut keys =
-        configuration.resources.iter().flat_map(|group| &group.providers).filter_map(|p| p.secretbox.as_ref());
-    let usable = |key: &Key| STANDARD.decode(key.secret.expose()).is_ok_and(|bytes| Zeroizing::new(bytes).len() == 32);
-    if configuration.kind == "EncryptionConfiguration" && keys.any(|secretbox| secretbox.keys.iter().any(usable)) {
-        Ok(())
-    } else {
-        Err(unreadable())
+    match serde_saphyr::from_str::<Configuration>(text) {
+        Ok(found) if found.kind == "EncryptionConfiguration" && has_usable_key(&found) => Ok(()),
+        _ => Err(PkiError::from_unreadable_text(ENCRYPTION_FILE, text, "an EncryptionConfiguration with a key")),
     }
+}
+
+fn has_usable_key(configuration: &Configuration) -> bool {
+    let providers = configuration.resources.iter().flat_map(|group| &group.providers);
+    let mut keys = providers.filter_map(|provider| provider.secretbox.as_ref()).flat_map(|secretbox| &secretbox.keys);
+    keys.any(|key| STANDARD.decode(key.secret.expose()).is_ok_and(|bytes| Zeroizing::new(bytes).len() == 32))
 }

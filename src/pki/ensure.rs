@@ -262,8 +262,9 @@ fn find_usable_leaf(
 fn read_leaf(found: &Files, leaf: Leaf) -> Result<(String, SecretText), Renewal> {
     match leaf.leaf_store() {
         LeafStore::Pair { certificate, key } => {
-            let text = |name| found.get(name).ok_or(Renewal::Missing);
-            Ok((text(certificate)?.to_owned(), SecretText::new(text(key)?.to_owned())))
+            let pair = found.get(certificate).zip(found.get(key));
+            let (certificate, key) = pair.ok_or(Renewal::Missing)?;
+            Ok((certificate.to_owned(), SecretText::new(key.to_owned())))
         }
         LeafStore::Kubeconfig(name) => {
             let text = found.get(name).ok_or(Renewal::Missing)?;

@@ -129,17 +129,20 @@ impl PkiError {
 mod tests {
     use super::*;
 
+    fn explain_unreadable_ca(text: &str) -> String {
+        PkiError::from_unreadable_text("ca.crt", text, "a certificate").to_string()
+    }
+
     #[test]
     fn a_text_that_is_empty_or_cut_is_named_so() {
-        let told = |text: &str| PkiError::from_unreadable_text("ca.crt", text, "a certificate").to_string();
         for empty in ["", "\n", "\0\0\0\0", " \r\n"] {
-            assert!(told(empty).starts_with("`ca.crt` is empty"), "{empty:?}");
+            assert!(explain_unreadable_ca(empty).starts_with("`ca.crt` is empty"), "{empty:?}");
         }
         for cut in ["-----BEGIN CERTIFICATE-----\nMIIB", "apiVersion: v1\nclusters: [", "-----BEGIN X-----\nAA\0\0"] {
-            assert!(told(cut).starts_with("`ca.crt` is truncated"), "{cut:?}");
+            assert!(explain_unreadable_ca(cut).starts_with("`ca.crt` is truncated"), "{cut:?}");
         }
         for other in ["nonsense\n", "-----BEGIN X-----\nAA\n-----END X-----\n", "apiVersion: v1\n"] {
-            assert_eq!(told(other), "`ca.crt` is not a certificate", "{other:?}");
+            assert_eq!(explain_unreadable_ca(other), "`ca.crt` is not a certificate", "{other:?}");
         }
     }
 }

@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
+use super::PkiError;
+
 /// Text that may be secret: wiped from memory when dropped, hidden from `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(Zeroizing<String>);
@@ -55,6 +57,14 @@ impl Files {
     /// The text of one file.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(SecretText::expose)
+    }
+
+    /// The text of one file.
+    ///
+    /// # Errors
+    /// [`PkiError::Missing`].
+    pub fn require_file(&self, name: &str) -> Result<&str, PkiError> {
+        self.get(name).ok_or_else(|| PkiError::Missing { entry: name.to_owned() })
     }
 
     /// Puts a file in; what was there before is wiped.

@@ -33,8 +33,10 @@ mod tests {
 
     #[test]
     fn each_ca_and_each_encryption_key_has_a_fingerprint_of_its_own() {
-        let make = || Authorities::generate_authorities(Timestamp::now(), &Lifetimes::default()).unwrap().to_map();
-        let (one, other) = (fingerprint_keys(&make()), fingerprint_keys(&make()));
+        let [one, other] = [Timestamp::now(); 2].map(|now| {
+            let made = Authorities::generate_authorities(now, &Lifetimes::default()).unwrap();
+            fingerprint_keys(&made.to_map())
+        });
         let files: Vec<&str> = one.keys().map(String::as_str).collect();
         assert_eq!(files, ["ca.crt", "encryption.yaml/key1", "etcd-ca.crt", "front-proxy-ca.crt"]);
         assert!(one.iter().all(|(file, digest)| digest.len() == 64 && other[file] != *digest));

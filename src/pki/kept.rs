@@ -137,6 +137,8 @@ mod tests {
     use super::*;
     use crate::pki::{Endpoint, San};
 
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
     fn subject(host: &str) -> Subject {
         Subject {
             control_plane: "demo".to_owned(),
@@ -201,7 +203,7 @@ mod tests {
         assert!(!moved.is_unchanged(), "another address needs another certificate");
 
         let folder = kept();
-        let late = now() + Duration::from_secs(306 * 24 * 60 * 60);
+        let late = now() + 306 * DAY;
         assert_eq!(again(&folder, late).unwrap().issued.len(), 9, "leaves near their end are issued anew");
     }
 
@@ -209,9 +211,8 @@ mod tests {
     fn a_note_covers_the_time_until_the_first_certificate_needs_another_look() {
         let folder = kept();
         let note = Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).unwrap();
-        let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
-        assert!(note.is_valid_at(now()) && note.is_valid_at(day(304)));
-        assert!(!note.is_valid_at(day(306)) && !note.is_valid_at(now() - Duration::from_secs(1)));
+        assert!(note.is_valid_at(now()) && note.is_valid_at(now() + 304 * DAY));
+        assert!(!note.is_valid_at(now() + 306 * DAY) && !note.is_valid_at(now() - Duration::from_secs(1)));
     }
 
     #[test]
@@ -229,12 +230,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("pki");
         let start = Barrier::new(4);
-        let run = || {
-            start.wait();
-            ensure_kept(&folder, &subject("a.example"), now(), &Lifetimes::default()).unwrap().files
-        };
         let sets: Vec<Files> = thread::scope(|scope| {
-            let runs: Vec<_> = (0..4).map(|_| scope.spawn(run)).collect();
+            let runs = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    start.wait();
+                    ensure_kept(&folder, &subject("a.example"), now(), &Lifetimes::default()).unwrap().files
+                })
+            });
             runs.into_iter().map(|run| run.join().unwrap()).collect()
         });
         let kept = read_folder(&folder).unwrap();
@@ -245,13 +247,13 @@ mod tests {
     #[test]
     fn a_note_that_outlived_its_set_keeps_no_new_one_from_its_place() {
         let folder = kept();
-        let inode = || std::fs::metadata(folder.path()).unwrap().ino();
-        let before = inode();
+        let before = std::fs::metadata(folder.path()).unwrap().ino();
         for name in read_folder(folder.path()).unwrap().file_names() {
             std::fs::remove_file(folder.path().join(name)).unwrap();
         }
         assert!(again(&folder, now()).unwrap().new_authorities);
-        assert_ne!(inode(), before, "a folder with the whole set took the place of the one that was there");
+        let after = std::fs::metadata(folder.path()).unwrap().ino();
+        assert_ne!(after, before, "a folder with the whole set took the place of the one that was there");
         assert!(again(&folder, now()).unwrap().is_unchanged());
     }
 

@@ -101,39 +101,33 @@ impl Kubeconfig {
     }
 
     fn parse_fields(entry: &str, text: &str) -> Result<Self, PkiError> {
-        let unreadable =
-            || PkiError::Unreadable { entry: entry.to_owned(), expected: "a kubeconfig with embedded certificates" };
-        let document: Value = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
+        let document: Value = serde_saphyr::from_str(text).map_err(|_| kubeconfig_unreadable_error(entry))?;
         let document = Part { entry, path: String::new(), value: &document };
         document.has_only(&["apiVersion", "kind", "clusters", "users", "contexts", "current-context"])?;
         let clusters = document.read_named_parts("clusters", "cluster", &["server", "certificate-authority-data"])?;
         let users =
             document.read_named_parts("users", "user", &["client-certificate-data", "client-key-data", "token"])?;
         let contexts = document.read_named_parts("contexts", "context", &["cluster", "user", "namespace"])?;
-        let text = |part: &Part<'_>, key: &str| part.part_text(key).map(str::to_owned).ok_or_else(unreadable);
-        let decoded = |part: &Part<'_>, key: &str| {
-            let bytes = STANDARD.decode(text(part, key)?).map_err(|_| unreadable())?;
-            String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).ok_or_else(unreadable)
-        };
-        let context_name = text(&document, "current-context")?;
-        let context = Part::find_named_part(&contexts, &context_name).ok_or_else(unreadable)?;
-        let cluster = Part::find_named_part(&clusters, &text(context, "cluster")?).ok_or_else(unreadable)?;
-        let user_name = text(context, "user")?;
-        let user = Part::find_named_part(&users, &user_name).ok_or_else(unreadable)?;
-        let server = text(cluster, "server")?;
-        if !is_https(&server) {
-            return Err(PkiError::NotHttps { entry: entry.to_owned(), server: visible_cell(&server).into_owned() });
+        let context_name = document.require_part_text("current-context")?;
+        let context = document.require_part(&contexts, context_name)?;
+        let cluster = document.require_part(&clusters, context.require_part_text("cluster")?)?;
+        let user_name = context.require_part_text("user")?;
+        let user = document.require_part(&users, user_name)?;
+        let server = cluster.require_part_text("server")?;
+        if !is_https(server) {
+            return Err(PkiError::NotHttps { entry: entry.to_owned(), server: visible_cell(server).into_owned() });
         }
         let credential = if user.part_text("client-certificate-data").is_some() {
             KubeconfigUser::Certificate {
-                certificate: decoded(user, "client-certificate-data")?,
-                key: SecretText::new(decoded(user, "client-key-data")?),
+                certificate: user.decode_embedded_text("client-certificate-data")?,
+                key: SecretText::new(user.decode_embedded_text("client-key-data")?),
             }
         } else {
-            KubeconfigUser::Token(SecretText::new(text(user, "token")?))
+            KubeconfigUser::Token(SecretText::new(user.require_part_text("token")?.to_owned()))
         };
-        let authority = decoded(cluster, "certificate-authority-data")?;
-        Ok(Self { context: context_name, server, authority, user: user_name, credential })
+        let authority = cluster.decode_embedded_text("certificate-authority-data")?;
+        let [context, server, user] = [context_name, server, user_name].map(str::to_owned);
+        Ok(Self { context, server, authority, user, credential })
     }
 
     /// The same server and credential under the names that an install gives them: the context of control plane `name` and
@@ -192,14 +186,14 @@ impl<'v> Part<'v> {
     const MEANINGLESS: [&'static str; 2] = ["preferences", "extensions"];
 
     fn unreadable_error(&self) -> PkiError {
-        PkiError::Unreadable { entry: self.entry.to_owned(), expected: "a kubeconfig with embedded certificates" }
+        kubeconfig_unreadable_error(self.entry)
     }
 
     /// Refuses every field but these.
     fn has_only(&self, fields: &[&str]) -> Result<(), PkiError> {
         let map = self.value.as_object().ok_or_else(|| self.unreadable_error())?;
-        let foreign = |name: &&String| !fields.contains(&name.as_str()) && !Self::MEANINGLESS.contains(&name.as_str());
-        match map.keys().find(foreign) {
+        let mut names = map.keys().map(String::as_str);
+        match names.find(|name| !fields.contains(name) && !Self::MEANINGLESS.contains(name)) {
             // The name is somebody else's text, too.
             Some(name) => Err(PkiError::ForeignField {
                 entry: self.entry.to_owned(),
@@ -212,24 +206,42 @@ impl<'v> Part<'v> {
     /// The items of a list of named things: each name with its content, which has only these fields.
     fn read_named_parts(&self, list: &str, key: &str, fields: &[&str]) -> Result<Vec<(String, Self)>, PkiError> {
         let items = self.value[list].as_array().ok_or_else(|| self.unreadable_error())?;
-        let read = |(index, value): (usize, &'v Value)| {
+        let parts = items.iter().enumerate().map(|(index, value)| {
             let path = format!("{}{list}[{index}].", self.path);
             let item = Self { entry: self.entry, path, value };
             item.has_only(&["name", key])?;
             let content = Self { path: format!("{}{key}.", item.path), value: &item.value[key], ..item.clone() };
             content.has_only(fields)?;
             Ok((item.part_text("name").ok_or_else(|| self.unreadable_error())?.to_owned(), content))
-        };
-        items.iter().enumerate().map(read).collect()
+        });
+        parts.collect()
     }
 
     fn find_named_part<'l>(list: &'l [(String, Self)], name: &str) -> Option<&'l Self> {
         list.iter().find(|(known, _)| known == name).map(|(_, part)| part)
     }
 
+    fn require_part<'p>(&self, list: &'p [(String, Self)], name: &str) -> Result<&'p Self, PkiError> {
+        Self::find_named_part(list, name).ok_or_else(|| self.unreadable_error())
+    }
+
     fn part_text(&self, key: &str) -> Option<&'v str> {
         self.value[key].as_str()
     }
+
+    fn require_part_text(&self, key: &str) -> Result<&'v str, PkiError> {
+        self.part_text(key).ok_or_else(|| self.unreadable_error())
+    }
+
+    /// The text that is embedded in base64, which is not empty.
+    fn decode_embedded_text(&self, key: &str) -> Result<String, PkiError> {
+        let bytes = STANDARD.decode(self.require_part_text(key)?).map_err(|_| self.unreadable_error())?;
+        String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).ok_or_else(|| self.unreadable_error())
+    }
+}
+
+fn kubeconfig_unreadable_error(entry: &str) -> PkiError {
+    PkiError::Unreadable { entry: entry.to_owned(), expected: "a kubeconfig with embedded certificates" }
 }
 
 #[derive(Serialize)]

@@ -284,7 +284,6 @@ pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current:
     let before = parse_values(text)?;
     let own = serde_json::to_value(ours.to_document())
         .map_err(|_| EditError::Unusable("its new entries cannot be written"))?;
-    let first = |list: &str, key: &str| own[list][0][key].as_object().cloned().unwrap_or_default();
     let user = admin_user(name);
     if !is_ours(&before, name) {
         for (list, kind) in LISTS {
@@ -294,7 +293,7 @@ pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current:
             }
         }
     }
-    let mut context = first("contexts", "context");
+    let mut context = copy_first_entry(&own, "contexts", "context");
     context.insert("cluster".to_owned(), name.into());
     context.insert("user".to_owned(), user.clone().into());
     let mut result = if text.trim().is_empty() {
@@ -303,8 +302,8 @@ pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current:
         text.to_owned()
     };
     for (list, key, own_name, body) in [
-        ("clusters", "cluster", name, first("clusters", "cluster")),
-        ("users", "user", user.as_str(), first("users", "user")),
+        ("clusters", "cluster", name, copy_first_entry(&own, "clusters", "cluster")),
+        ("users", "user", user.as_str(), copy_first_entry(&own, "users", "user")),
         ("contexts", "context", name, context),
     ] {
         let edits = put_entry(&result, &parse_parts(&result)?, list, key, own_name, &body)?;
@@ -329,6 +328,10 @@ pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current:
         return Err(EditError::Unusable("its YAML has an unsupported style"));
     }
     Ok(Edited { text: result, current: after["current-context"] == name })
+}
+
+fn copy_first_entry(document: &Value, list: &str, key: &str) -> Map<String, Value> {
+    document[list][0][key].as_object().cloned().unwrap_or_default()
 }
 
 fn set_current_context(text: &str, name: &str) -> Result<String, EditError> {
@@ -361,14 +364,12 @@ pub fn remove_from_kubeconfig(text: &str, name: &str) -> Result<Option<Edited>, 
         return Err(EditError::Taken { kind: "context", name: name.to_owned() });
     }
     let user = context["context"]["user"].as_str().unwrap_or_default().to_owned();
-    let used = |key: &str, own: &str| {
-        let contexts = before["contexts"].as_array().into_iter().flatten();
-        contexts.filter(|entry| entry["name"] != name).any(|entry| entry["context"][key] == own)
-    };
+    let contexts = before["contexts"].as_array().into_iter().flatten();
+    let others: Vec<&Value> = contexts.filter(|entry| entry["name"] != name).collect();
     let mut result = text.to_owned();
     for (list, key) in LISTS {
         let own = if key == "user" { user.as_str() } else { name };
-        if key == "context" || !used(key, own) {
+        if key == "context" || !others.iter().any(|entry| entry["context"][key] == own) {
             let edits = remove_entry(&result, &parse_parts(&result)?, list, own)?;
             result = apply_edits(&result, edits);
         }

@@ -259,7 +259,6 @@ fn sign_leaf(
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<String, PkiError> {
-    let make = |source| PkiError::Make { entry: spec.entry.clone(), source };
     let (not_before, not_after) = validity_period(now, lifetimes.leaf)?;
     let mut params = CertificateParams::default();
     params.not_before = not_before;
@@ -279,9 +278,9 @@ fn sign_leaf(
     params.subject_alt_names = spec.sans.iter().map(San::to_rcgen).collect::<Result<_, _>>()?;
 
     let signing_key = authorities.authority_key(spec.authority)?;
-    let issuer =
-        Issuer::from_ca_cert_pem(authorities.authority_certificate(spec.authority), &signing_key.0).map_err(make)?;
-    Ok(params.signed_by(&key.0, &issuer).map_err(make)?.pem())
+    let issuer = Issuer::from_ca_cert_pem(authorities.authority_certificate(spec.authority), &signing_key.0);
+    let signed = issuer.and_then(|issuer| params.signed_by(&key.0, &issuer));
+    Ok(signed.map_err(|source| PkiError::Make { entry: spec.entry.clone(), source })?.pem())
 }
 
 fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<OffsetDateTime, PkiError> {

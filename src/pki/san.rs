@@ -28,8 +28,10 @@ impl San {
 }
 
 fn is_dns_label(label: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    (1..=63).contains(&label.len()) && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    (1..=63).contains(&label.len())
+        && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
 }
 
 impl FromStr for San {
@@ -76,9 +78,12 @@ impl Endpoint {
     /// # Errors
     /// [`PkiError::Address`].
     pub fn from_url(server: &str) -> Result<Self, PkiError> {
-        let bad = || PkiError::Address { text: server.to_owned() };
-        let uri: http::Uri = server.parse().map_err(|_| bad())?;
-        Ok(Self { host: uri.host().ok_or_else(bad)?.parse()?, port: uri.port_u16().unwrap_or(443) })
+        if let Ok(uri) = server.parse::<http::Uri>()
+            && let Some(host) = uri.host()
+        {
+            return Ok(Self { host: host.parse()?, port: uri.port_u16().unwrap_or(443) });
+        }
+        Err(PkiError::Address { text: server.to_owned() })
     }
 
     /// The `server` of a kubeconfig; IPv6 addresses are in brackets.
@@ -115,9 +120,12 @@ mod tests {
 
     #[test]
     fn a_server_url_has_ipv6_in_brackets() {
-        let url = |host: &str| Endpoint { host: host.parse().unwrap(), port: 6443 }.endpoint_url();
-        assert_eq!(url("fd00::1"), "https://[fd00::1]:6443");
-        assert_eq!(url("10.0.0.1"), "https://10.0.0.1:6443");
-        assert_eq!(url("fleet.example"), "https://fleet.example:6443");
+        for (host, url) in [
+            ("fd00::1", "https://[fd00::1]:6443"),
+            ("10.0.0.1", "https://10.0.0.1:6443"),
+            ("fleet.example", "https://fleet.example:6443"),
+        ] {
+            assert_eq!(Endpoint { host: host.parse().unwrap(), port: 6443 }.endpoint_url(), url);
+        }
     }
 }

@@ -67,8 +67,7 @@ pub const SECRET_ENTRIES: [SecretEntry; 24] = [
 
 /// The entries with a certificate.
 pub fn certificate_entries() -> impl Iterator<Item = &'static SecretEntry> {
-    let is_certificate = |file: &str| [".crt", ".kubeconfig"].iter().any(|end| file.ends_with(end));
-    SECRET_ENTRIES.iter().filter(move |entry| is_certificate(entry.file))
+    SECRET_ENTRIES.iter().filter(|entry| [".crt", ".kubeconfig"].iter().any(|end| entry.file.ends_with(end)))
 }
 
 /// The files of the key set, of which `bytes` gives what is in an entry. What is not there, or no text, is left out.

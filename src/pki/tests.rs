@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -148,13 +149,13 @@ fn authorities_outlive_leaves_even_when_they_are_about_to_end() {
 #[test]
 fn default_lifetimes_are_ten_years_and_one_year() {
     let files = fresh().files;
-    let days = |facts: &CertificateFacts| facts.not_after.duration_since(now()).as_hours() / 24;
     for kind in AuthorityKind::ALL {
         let facts = CertificateFacts::from_pem("ca", files.get(kind.certificate_file()).unwrap()).unwrap();
         assert!(facts.authority);
-        assert_eq!(days(&facts), 3650);
+        assert_eq!(facts.not_after.duration_since(now()).as_hours() / 24, 3650);
     }
-    assert_eq!(days(&facts(&files, Leaf::EtcdServer)), 365);
+    let leaf = facts(&files, Leaf::EtcdServer);
+    assert_eq!(leaf.not_after.duration_since(now()).as_hours() / 24, 365);
 }
 
 #[test]
@@ -200,57 +201,64 @@ fn an_address_fewer_is_no_reason_for_a_new_certificate() {
     assert!(ensure_key_set(&first.files, &fewer, now(), &Lifetimes::default()).unwrap().is_unchanged());
 }
 
+/// The leaves that are issued again when a file of a set has another text.
+fn reissue_with(set: &Files, name: &str, text: &str) -> Vec<(Leaf, Renewal)> {
+    let mut files = set.clone();
+    files.insert(name, text.to_owned());
+    ensure_key_set(&files, &subject(), now(), &Lifetimes::default()).unwrap().issued
+}
+
 #[test]
 fn what_is_wrong_with_a_leaf_is_said() {
-    let lifetimes = Lifetimes::default();
     let first = fresh().files;
     let stranger = fresh().files;
-    let with = |name: &str, text: &str| {
-        let mut files = first.clone();
-        files.insert(name, text.to_owned());
-        ensure_key_set(&files, &subject(), now(), &lifetimes).unwrap().issued
-    };
-    let taken = |name: &str| stranger.get(name).unwrap();
-    assert_eq!(with("etcd-server.crt", taken("etcd-server.crt")), [(Leaf::EtcdServer, Renewal::OtherAuthority)]);
-    assert_eq!(with("etcd-server.key", taken("etcd-server.key")), [(Leaf::EtcdServer, Renewal::KeyMismatch)]);
-    assert_eq!(with("etcd-server.crt", "nonsense"), [(Leaf::EtcdServer, Renewal::Unreadable)]);
     assert_eq!(
-        with("etcd-health-client.crt", first.get("apiserver-etcd-client.crt").unwrap()),
+        reissue_with(&first, "etcd-server.crt", stranger.get("etcd-server.crt").unwrap()),
+        [(Leaf::EtcdServer, Renewal::OtherAuthority)]
+    );
+    assert_eq!(
+        reissue_with(&first, "etcd-server.key", stranger.get("etcd-server.key").unwrap()),
+        [(Leaf::EtcdServer, Renewal::KeyMismatch)]
+    );
+    assert_eq!(reissue_with(&first, "etcd-server.crt", "nonsense"), [(Leaf::EtcdServer, Renewal::Unreadable)]);
+    assert_eq!(
+        reissue_with(&first, "etcd-health-client.crt", first.get("apiserver-etcd-client.crt").unwrap()),
         [(Leaf::EtcdHealthClient, Renewal::OtherSubject)],
     );
-    assert_eq!(with("scheduler.kubeconfig", "kind: Config"), [(Leaf::Scheduler, Renewal::Unreadable)]);
+    assert_eq!(reissue_with(&first, "scheduler.kubeconfig", "kind: Config"), [(Leaf::Scheduler, Renewal::Unreadable)]);
     let mut without = first.clone();
     without.remove("apiserver.key");
-    let issued = ensure_key_set(&without, &subject(), now(), &lifetimes).unwrap().issued;
+    let issued = ensure_key_set(&without, &subject(), now(), &Lifetimes::default()).unwrap().issued;
     assert_eq!(issued, [(Leaf::ApiServer, Renewal::Missing)]);
+}
+
+/// The error that a changed set is refused with.
+fn refuse_changed(set: &Files, change: impl FnOnce(&mut Files)) -> String {
+    let mut files = set.clone();
+    change(&mut files);
+    ensure_key_set(&files, &subject(), now(), &Lifetimes::default()).unwrap_err().to_string()
 }
 
 #[test]
 fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
     let first = fresh().files;
     let other = fresh().files;
-    let error = |change: &dyn Fn(&mut Files)| {
-        let mut files = first.clone();
-        change(&mut files);
-        ensure_key_set(&files, &subject(), now(), &Lifetimes::default()).unwrap_err().to_string()
-    };
     for name in AUTHORITY_FILES {
-        let missing = error(&|files| drop(files.remove(name)));
+        let missing = refuse_changed(&first, |files| drop(files.remove(name)));
         assert_eq!(missing, format!("`{name}` is missing from the retained keys"));
-        let broken = error(&|files| files.insert(name, "CANARY".to_owned()));
+        let broken = refuse_changed(&first, |files| files.insert(name, "CANARY".to_owned()));
         assert!(broken.contains(name) && !broken.contains("CANARY"), "{broken}");
     }
-    let foreign = |name: &str| other.get(name).unwrap().to_owned();
     assert_eq!(
-        error(&|files| files.insert("ca.key", foreign("ca.key"))),
+        refuse_changed(&first, |files| files.insert("ca.key", other.get("ca.key").unwrap().to_owned())),
         "`ca.key` is not the private key of `ca.crt`"
     );
     assert_eq!(
-        error(&|files| files.insert("sa.pub", foreign("sa.pub"))),
+        refuse_changed(&first, |files| files.insert("sa.pub", other.get("sa.pub").unwrap().to_owned())),
         "`sa.key` is not the private key of `sa.pub`"
     );
     let leaf = first.get("apiserver.crt").unwrap().to_owned();
-    assert!(error(&|files| files.insert("ca.crt", leaf.clone())).contains("not a CA certificate"));
+    assert!(refuse_changed(&first, |files| files.insert("ca.crt", leaf.clone())).contains("not a CA certificate"));
 }
 
 #[test]
@@ -264,23 +272,21 @@ fn an_expired_authority_is_refused_by_name() {
 #[test]
 fn a_ca_that_ends_is_signed_again_and_its_leaves_stay_valid() {
     let first = fresh().files;
-    let day = |days: u64| now().checked_add(Duration::from_secs(days * 24 * 3600)).unwrap();
     // Nine years on, with leaves of that time; and after its end.
-    let nearly = day(3650 - 366);
+    let nearly = now() + (3650 - 366) * DAY;
     let before = ensure_key_set(&first, &subject(), nearly, &Lifetimes::default()).unwrap();
     assert!(before.renewed_authorities.is_empty() && before.issued.len() == Leaf::ALL.len());
-    for late in [day(3650 - 364), day(3650 + 1)] {
+    for late in [now() + (3650 - 364) * DAY, now() + (3650 + 1) * DAY] {
         let after = ensure_key_set(&before.files, &subject(), late, &Lifetimes::default()).unwrap();
         assert_eq!(after.renewed_authorities, AuthorityKind::ALL);
         for kind in AuthorityKind::ALL {
-            let of = |files: &Files| facts_of_file(files, kind.certificate_file());
-            let (old, new) = (of(&before.files), of(&after.files));
+            let [old, new] = [&before.files, &after.files].map(|files| facts_of_file(files, kind.certificate_file()));
             assert_eq!(before.files.get(kind.key_file()), after.files.get(kind.key_file()));
             assert_eq!((&old.common_name, old.authority), (&new.common_name, new.authority));
             assert_ne!(old.serial, new.serial);
-            assert!(new.not_after > late.checked_add(Duration::from_secs(3640 * 24 * 3600)).unwrap());
+            assert!(new.not_after > late + 3640 * DAY);
         }
-        if late < day(3650) {
+        if late < now() + 3650 * DAY {
             assert_eq!(after.issued, [], "leaves of the old certificate are those of the new one");
             assert_eq!(after.rewritten.len(), 3, "kubeconfigs contain the CA");
         }
@@ -404,12 +410,11 @@ fn a_kubeconfig_leads_to_one_server_over_https_with_everything_embedded() {
         let error = Kubeconfig::parse("x", &good.replace(server, other)).unwrap_err();
         assert!(matches!(error, PkiError::NotHttps { .. }), "{other}: {error}");
     }
-    let line = |key: &str| good.lines().find(|line| line.trim_start().starts_with(key)).unwrap().to_owned();
     for key in ["certificate-authority-data:", "client-key-data:", "server:", "current-context:"] {
-        let without = good.replace(&line(key), "");
+        let line = good.lines().find(|line| line.trim_start().starts_with(key)).unwrap();
+        let without = good.replace(line, "");
         assert!(Kubeconfig::parse("x", &without).is_err(), "without {key}");
-        let empty =
-            good.replace(&line(key), &format!("{} \"\"", line(key).split_once(':').unwrap().0.to_owned() + ":"));
+        let empty = good.replace(line, &format!("{}: \"\"", line.split_once(':').unwrap().0));
         assert!(Kubeconfig::parse("x", &empty).is_err(), "with an empty {key}");
     }
     for text in ["", "[]", "a: &a [*a]", "clusters: 1", "apiVersion: v1\nclusters: {}\nusers: []\ncontexts: []"] {

@@ -79,13 +79,21 @@ fn gke_name(nodes: &BTreeMap<String, NodeFacts>) -> Option<String> {
 /// Detects the facts; `registered` is the name of last resort.
 pub fn detect_facts(nodes: &BTreeMap<String, NodeFacts>, overrides: &Overrides, registered: &str) -> Facts {
     let provider = overrides.provider.clone().unwrap_or_else(|| detect_provider(nodes));
-    let region = || shared_label_value(nodes, "topology.kubernetes.io/region").unwrap_or_default();
-    let zones = || label_values(nodes, "topology.kubernetes.io/zone").into_iter().collect();
-    let name = || own_name(nodes, &provider).unwrap_or_else(|| registered.to_owned());
     Facts {
-        region: overrides.region.clone().unwrap_or_else(region),
-        zones: overrides.zone.clone().map_or_else(zones, |zone| vec![zone]),
-        kubernetes_cluster: overrides.kubernetes_cluster.clone().unwrap_or_else(name),
+        region: overrides
+            .region
+            .clone()
+            .or_else(|| shared_label_value(nodes, "topology.kubernetes.io/region"))
+            .unwrap_or_default(),
+        zones: match &overrides.zone {
+            Some(zone) => vec![zone.clone()],
+            None => label_values(nodes, "topology.kubernetes.io/zone").into_iter().collect(),
+        },
+        kubernetes_cluster: overrides
+            .kubernetes_cluster
+            .clone()
+            .or_else(|| own_name(nodes, &provider))
+            .unwrap_or_else(|| registered.to_owned()),
         provider,
     }
 }
@@ -119,25 +127,32 @@ mod tests {
         assert_eq!(detected(&[("a", node("aws:///z/i-1", &[])), ("b", node("gce://p/z/n", &[]))]).provider, "");
     }
 
+    fn zone_node(region: &str, zone: &str) -> NodeFacts {
+        node("", &[("topology.kubernetes.io/region", region), ("topology.kubernetes.io/zone", zone)])
+    }
+
     #[test]
     fn a_region_is_shared_by_all_nodes() {
-        let at = |region: &str, zone: &str| {
-            node("", &[("topology.kubernetes.io/region", region), ("topology.kubernetes.io/zone", zone)])
-        };
-        let same = detected(&[("a", at("r", "r-1")), ("b", at("r", "r-2"))]);
+        let same = detected(&[("a", zone_node("r", "r-1")), ("b", zone_node("r", "r-2"))]);
         assert_eq!((same.region.as_str(), same.zones.len()), ("r", 2));
-        assert_eq!(detected(&[("a", at("r", "r-1")), ("b", at("s", "s-1"))]).region, "");
-        assert_eq!(detected(&[("a", at("r", "r-1")), ("b", node("", &[]))]).region, "", "one node says nothing");
+        assert_eq!(detected(&[("a", zone_node("r", "r-1")), ("b", zone_node("s", "s-1"))]).region, "");
+        assert_eq!(detected(&[("a", zone_node("r", "r-1")), ("b", node("", &[]))]).region, "", "one node says nothing");
     }
 
     #[test]
     fn the_name_comes_from_the_nodes() {
-        let name = |node_name: &str, node: NodeFacts| detected(&[(node_name, node)]).kubernetes_cluster;
-        assert_eq!(name("c-control-plane", node("kind://docker/c/c-control-plane", &[])), "c");
-        let gke = node("gce://p/z/n", &[("cloud.google.com/gke-nodepool", "pool-1")]);
-        assert_eq!(name("gke-my-prod-pool-1-0a1b2c3d-xyz1", gke), "my-prod");
-        assert_eq!(name("n", node("aws:///z/i", &[("alpha.eksctl.io/cluster-name", "e")])), "e");
-        assert_eq!(name("n", node("", &[])), "registered");
+        for (node_name, facts, name) in [
+            ("c-control-plane", node("kind://docker/c/c-control-plane", &[]), "c"),
+            (
+                "gke-my-prod-pool-1-0a1b2c3d-xyz1",
+                node("gce://p/z/n", &[("cloud.google.com/gke-nodepool", "pool-1")]),
+                "my-prod",
+            ),
+            ("n", node("aws:///z/i", &[("alpha.eksctl.io/cluster-name", "e")]), "e"),
+            ("n", node("", &[]), "registered"),
+        ] {
+            assert_eq!(detected(&[(node_name, facts)]).kubernetes_cluster, name);
+        }
         assert_eq!(detected(&[]).kubernetes_cluster, "registered");
     }
 

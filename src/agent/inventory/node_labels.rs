@@ -38,9 +38,8 @@ fn labels_without_keys(labels: &Labels, dropped: &[String]) -> NodeLabels {
     let mut known: BTreeMap<BTreeMap<&str, &str>, i32> = BTreeMap::new();
     let mut report = NodeLabels { dropped_keys: dropped.to_vec(), ..NodeLabels::default() };
     for labels in labels.values() {
-        let is_kept = |key: &str| key != HOSTNAME && !dropped.iter().any(|other| other == key);
-        let set: BTreeMap<&str, &str> =
-            labels.iter().filter(|(key, _)| is_kept(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let kept = labels.iter().filter(|(key, _)| *key != HOSTNAME && !dropped.contains(key));
+        let set: BTreeMap<&str, &str> = kept.map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let next = i32::try_from(known.len()).unwrap_or(i32::MAX);
         let index = *known.entry(set).or_insert_with_key(|set| {
             report.sets.push(set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect());
@@ -56,28 +55,30 @@ mod tests {
     use super::*;
 
     fn labels(nodes: impl IntoIterator<Item = (String, Vec<(&'static str, String)>)>) -> Labels {
-        let set = |pairs: Vec<(&str, String)>| pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        nodes.into_iter().map(|(name, pairs)| (name, Arc::new(set(pairs)))).collect()
+        let nodes = nodes.into_iter().map(|(name, pairs)| {
+            (name, Arc::new(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))
+        });
+        nodes.collect()
     }
 
     #[test]
     fn each_set_is_reported_once() {
-        let node =
-            |name: &str, zone: &str| (name.to_owned(), vec![("zone", zone.to_owned()), (HOSTNAME, name.to_owned())]);
-        let report = report_labels(&labels([node("b", "1"), node("a", "2"), node("c", "2")]));
+        let nodes = [("b", "1"), ("a", "2"), ("c", "2")]
+            .map(|(name, zone)| (name.to_owned(), vec![("zone", zone.to_owned()), (HOSTNAME, name.to_owned())]));
+        let report = report_labels(&labels(nodes));
         assert_eq!(report.of, [0, 1, 0], "in the order of names");
-        let set = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
-        assert_eq!((report.sets, report.dropped_keys), (vec![set("2"), set("1")], Vec::new()));
+        let sets = ["2", "1"].map(|zone| BTreeMap::from([("zone".to_owned(), zone.to_owned())]));
+        assert_eq!((report.sets, report.dropped_keys), (sets.to_vec(), Vec::new()));
     }
 
     #[test]
     fn the_key_with_most_values_goes_first() {
-        let node = |i: usize| {
+        let nodes = (0..200).map(|i| {
             let few = format!("{:040}", i % 30);
             let pairs = vec![("of-each", format!("{i:060}")), ("few", few), ("zone", (i % 3).to_string())];
             (format!("n{i:03}"), pairs)
-        };
-        let report = report_labels(&labels((0..200).map(node)));
+        });
+        let report = report_labels(&labels(nodes));
         assert_eq!((report.dropped_keys.as_slice(), report.sets.len()), (&["of-each".to_owned()][..], 30));
         assert_eq!(report.of.len(), 200);
     }

@@ -80,22 +80,26 @@ pub fn available_by_node<'a>(
         add_amounts(used.entry(&pod.node).or_default(), &pod.requests);
         *count.entry(&pod.node).or_default() += 1000;
     }
-    let free = |name: &str, node: &NodeFacts| {
-        let taken = |resource: &str| match resource {
-            "pods" => count.get(name).copied().unwrap_or(0),
-            _ => used.get(name).and_then(|u| u.get(resource)).copied().unwrap_or(0),
-        };
-        let amount = |resource: &str, has: Milli| if node.usable { (has - taken(resource)).max(0) } else { 0 };
-        node.allocatable.iter().map(|(resource, has)| (resource.clone(), amount(resource, *has))).collect()
-    };
-    nodes.iter().map(|(name, node)| (name.clone(), free(name, node))).collect()
+    let free = nodes.iter().map(|(name, node)| {
+        let amounts = node.allocatable.iter().map(|(resource, has)| {
+            let taken = match resource.as_str() {
+                "pods" => count.get(name.as_str()).copied().unwrap_or(0),
+                _ => used.get(name.as_str()).and_then(|used| used.get(resource)).copied().unwrap_or(0),
+            };
+            (resource.clone(), if node.usable { (has - taken).max(0) } else { 0 })
+        });
+        (name.clone(), amounts.collect())
+    });
+    free.collect()
 }
 
 /// Amounts as the Cluster's status holds them.
 pub fn format_amounts(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
-    let one =
-        |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), format_quantity(name, *value))).collect();
-    amounts.iter().map(|(node, values)| (node.clone(), one(values))).collect()
+    let formatted = amounts.iter().map(|(node, values)| {
+        let values = values.iter().map(|(name, value)| (name.clone(), format_quantity(name, *value)));
+        (node.clone(), values.collect())
+    });
+    formatted.collect()
 }
 
 /// The sums over all nodes.

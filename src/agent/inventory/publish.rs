@@ -150,8 +150,9 @@ mod tests {
     use super::*;
 
     fn snapshot(free: i128) -> Snapshot {
-        let one = |value: i128| [("n".to_owned(), Amounts::from([("cpu".to_owned(), value)]))].into();
-        Snapshot { available: one(free), allocatable: one(1000), ..Snapshot::default() }
+        let [available, allocatable] =
+            [free, 1000].map(|value| [("n".to_owned(), Amounts::from([("cpu".to_owned(), value)]))].into());
+        Snapshot { available, allocatable, ..Snapshot::default() }
     }
 
     fn at(seconds: u64) -> Duration {
@@ -185,17 +186,19 @@ mod tests {
         }
     }
 
+    /// Seconds from a report to the next one of the same inventory.
+    fn wait_for_next_report(publisher: &mut Publisher, reported: u64) -> u64 {
+        publisher.record_publication(snapshot(500), at(reported), 0.5);
+        (reported..reported + 301).find(|second| publisher.is_due(&snapshot(500), at(*second))).unwrap() - reported
+    }
+
     #[test]
     fn reports_drift_apart_after_an_outage() {
-        let next = |publisher: &mut Publisher, reported: u64| {
-            publisher.record_publication(snapshot(500), at(reported), 0.5);
-            (reported..reported + 301).find(|second| publisher.is_due(&snapshot(500), at(*second))).unwrap() - reported
-        };
-        assert_eq!(next(&mut after_report(500), 400), 180, "due at 300");
-        assert_eq!(next(&mut after_report(500), 310), 300, "that is no delay");
+        assert_eq!(wait_for_next_report(&mut after_report(500), 400), 180, "due at 300");
+        assert_eq!(wait_for_next_report(&mut after_report(500), 310), 300, "that is no delay");
         let mut changed = after_report(500);
         assert!(!changed.is_due(&snapshot(100), at(100)));
-        assert_eq!(next(&mut changed, 200), 180, "a change waited since 105");
+        assert_eq!(wait_for_next_report(&mut changed, 200), 180, "a change waited since 105");
     }
 
     #[test]
@@ -223,19 +226,20 @@ mod tests {
         assert!(publisher.is_due(&snapshot(399), at(60)));
     }
 
+    fn snapshot_serving(apis: &[&str]) -> Snapshot {
+        let apis = apis.iter().map(|&api| api.to_owned()).collect();
+        Snapshot { server: ServerFacts { apis, ..ServerFacts::default() }, ..snapshot(500) }
+    }
+
     #[test]
     fn an_api_that_is_served_from_now_on_is_reported_within_seconds() {
-        let serving = |apis: &[&str]| {
-            let apis = apis.iter().map(|&api| api.to_owned()).collect();
-            Snapshot { server: ServerFacts { apis, ..ServerFacts::default() }, ..snapshot(500) }
-        };
         let mut publisher = Publisher::default();
-        publisher.record_publication(serving(&["apps/v1", "v1"]), at(0), 0.0);
-        assert!(!publisher.is_due(&serving(&["v1"]), at(20)));
-        assert!(!publisher.is_due(&serving(&["v1"]), at(25)), "one that is gone can wait");
-        let more = serving(&["apps/v1", "example.com/v1", "v1"]);
+        publisher.record_publication(snapshot_serving(&["apps/v1", "v1"]), at(0), 0.0);
+        assert!(!publisher.is_due(&snapshot_serving(&["v1"]), at(20)));
+        assert!(!publisher.is_due(&snapshot_serving(&["v1"]), at(25)), "one that is gone can wait");
+        let more = snapshot_serving(&["apps/v1", "example.com/v1", "v1"]);
         let mut publisher = Publisher::default();
-        publisher.record_publication(serving(&["apps/v1", "v1"]), at(0), 0.0);
+        publisher.record_publication(snapshot_serving(&["apps/v1", "v1"]), at(0), 0.0);
         assert!(!publisher.is_due(&more, at(10)));
         assert!(publisher.is_due(&more, at(15)));
     }

@@ -54,11 +54,12 @@ async fn read_served_apis(local: &Client, extra_kinds: &[ExtraKind]) -> Option<V
 
 /// As many as are reported, sorted; those of kinds that can be placed are always among them.
 fn limit_apis(mut apis: Vec<String>, extra_kinds: &[ExtraKind]) -> Vec<String> {
-    let is_placed = |api: &String| {
+    apis.sort_by_cached_key(|api| {
         let group = split_api_version(api).0;
-        PLACEABLE.iter().any(|kind| kind.group == group) || extra_kinds.iter().any(|kind| kind.group == group)
-    };
-    apis.sort_by_cached_key(|api| (!is_placed(api), api.clone()));
+        let is_placed =
+            PLACEABLE.iter().any(|kind| kind.group == group) || extra_kinds.iter().any(|kind| kind.group == group);
+        (!is_placed, api.clone())
+    });
     apis.truncate(MOST_APIS);
     apis.sort_unstable();
     apis

@@ -77,12 +77,12 @@ impl Shards {
             copy_node_value(node, &snapshot.taints, &mut part.taints);
             copy_node_value(node, &snapshot.labels, &mut part.labels);
         }
-        let is_due = |index: &usize, part: &Snapshot| {
+        parts.retain(|index, part| {
             self.reported
                 .get(index)
                 .is_none_or(|(last, at)| now.saturating_sub(*at) >= MAX_INTERVAL || is_significant(last, part))
-        };
-        parts.into_iter().filter(|(index, part)| is_due(index, part)).collect()
+        });
+        parts.into_iter().collect()
     }
 
     /// Records that a report was written.

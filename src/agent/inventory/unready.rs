@@ -24,9 +24,6 @@ pub fn reduce_unready_pod(pod: &Pod) -> Option<Pod> {
         let claim = PersistentVolumeClaimVolumeSource { claim_name: name.to_owned(), ..Default::default() };
         Volume { persistent_volume_claim: Some(claim), ..Volume::default() }
     });
-    let reduce = |all: &Option<Vec<ContainerStatus>>| {
-        all.as_ref().map(|all| all.iter().take(PARTS).map(reduce_container).collect::<Vec<_>>())
-    };
     let conditions = status.conditions.iter().flatten().filter(|one| one.type_ == "PodScheduled").map(|one| {
         let mut one = one.clone();
         one.message = one.message.as_deref().map(bound_text);
@@ -44,11 +41,15 @@ pub fn reduce_unready_pod(pod: &Pod) -> Option<Pod> {
         status: Some(PodStatus {
             phase: status.phase.clone(),
             conditions: Some(conditions.collect()),
-            init_container_statuses: reduce(&status.init_container_statuses),
-            container_statuses: reduce(&status.container_statuses),
+            init_container_statuses: status.init_container_statuses.as_deref().map(reduce_statuses),
+            container_statuses: status.container_statuses.as_deref().map(reduce_statuses),
             ..PodStatus::default()
         }),
     })
+}
+
+fn reduce_statuses(all: &[ContainerStatus]) -> Vec<ContainerStatus> {
+    all.iter().take(PARTS).map(reduce_container).collect()
 }
 
 fn reduce_container(container: &ContainerStatus) -> ContainerStatus {
@@ -82,21 +83,22 @@ mod tests {
 
     use super::*;
 
+    fn mounting_pod(status: &Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u", "labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c"}], "nodeName": "n", "volumes": [{"name": "tmp", "emptyDir": {}},
+                {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}, "status": status}))
+        .unwrap()
+    }
+
     #[test]
     fn only_what_a_diagnosis_reads_is_kept_of_a_pod_that_is_not_ready() {
-        let pod = |status: Value| -> Pod {
-            serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u", "labels": {"a": "b"}},
-                "spec": {"containers": [{"name": "c"}], "nodeName": "n", "volumes": [{"name": "tmp", "emptyDir": {}},
-                    {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}, "status": status}))
-            .unwrap()
-        };
-        let ready = |is: &str| json!({"phase": "Running", "conditions": [{"type": "Ready", "status": is}]});
-        assert!(reduce_unready_pod(&pod(ready("True"))).is_none());
-        assert!(reduce_unready_pod(&pod(json!({"phase": "Failed"}))).is_none());
-        let mut status = ready("False");
+        let [ready, mut status] =
+            ["True", "False"].map(|is| json!({"phase": "Running", "conditions": [{"type": "Ready", "status": is}]}));
+        assert!(reduce_unready_pod(&mounting_pod(&ready)).is_none());
+        assert!(reduce_unready_pod(&mounting_pod(&json!({"phase": "Failed"}))).is_none());
         status["containerStatuses"] = json!([{"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"waiting": {"reason": "ErrImagePull", "message": "m".repeat(5000)}}}]);
-        let reduced = reduce_unready_pod(&pod(status)).unwrap();
+        let reduced = reduce_unready_pod(&mounting_pod(&status)).unwrap();
         assert_eq!(pvc_names(&reduced).collect::<Vec<_>>(), ["data"]);
         assert!(reduced.metadata.labels.is_none() && reduced.spec.unwrap().containers.is_empty());
         let containers = reduced.status.unwrap().container_statuses.unwrap();

@@ -326,14 +326,14 @@ mod tests {
     #[test]
     fn the_revision_follows_the_inventory() {
         let observed = Observed::default();
-        let zone = |name: &str| json!({"topology.kubernetes.io/zone": name});
+        let [first, second] = ["a", "b"].map(|name| json!({"topology.kubernetes.io/zone": name}));
         let mut seen = observed.revision();
         let mut rises = |what: &str, expected: bool| {
             let now = observed.revision();
             assert_eq!(now != seen, expected, "{what}");
             seen = now;
         };
-        for event in [Event::Init, Event::InitApply(node(&zone("a"), "1"))] {
+        for event in [Event::Init, Event::InitApply(node(&first, "1"))] {
             observed.on_node(event);
             rises("a list that is not complete", false);
         }
@@ -342,9 +342,9 @@ mod tests {
         observed.on_pod(Event::Init);
         observed.on_pod(Event::InitDone);
         rises("an empty list, for it is complete now", true);
-        observed.on_node(Event::Apply(node(&zone("a"), "2")));
+        observed.on_node(Event::Apply(node(&first, "2")));
         rises("the kubelet's heartbeat", false);
-        observed.on_node(Event::Apply(node(&zone("b"), "3")));
+        observed.on_node(Event::Apply(node(&second, "3")));
         rises("another zone", true);
         observed.on_pod(Event::Apply(pod("1", "Running")));
         rises("a pod", true);
@@ -357,10 +357,10 @@ mod tests {
         observed.on_pod(Event::Delete(pod("2", "Succeeded")));
         rises("its deletion afterwards", false);
         observed.on_node(Event::Init);
-        observed.on_node(Event::InitApply(node(&zone("b"), "9")));
+        observed.on_node(Event::InitApply(node(&second, "9")));
         observed.on_node(Event::InitDone);
         rises("the same list again", false);
-        observed.on_node(Event::Delete(node(&zone("b"), "9")));
+        observed.on_node(Event::Delete(node(&second, "9")));
         rises("a node that goes", true);
         observed.record_copies_without_schedule(usize::MAX);
         rises("copies without a Schedule", true);

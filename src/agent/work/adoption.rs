@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::{Patch, PatchParams};
-use serde_json::{Map, Value, json};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
 
 use super::context::{Context, copy_json};
 use super::index::owned_fields;
@@ -67,13 +68,8 @@ fn retain_former_fields(object: &Value, mark: &str) -> Value {
         };
         let value = match value.as_object() {
             Some(map) => {
-                let is_kept =
-                    |key: &str| keys.is_none_or(|keys| keys.contains(key)) && !key.starts_with(OWN_KEY_PREFIX);
-                let map: Map<String, Value> = map
-                    .iter()
-                    .filter(|(key, _)| is_kept(key))
-                    .map(|(key, value)| (key.clone(), value.clone()))
-                    .collect();
+                let mut map = map.clone();
+                map.retain(|key, _| keys.is_none_or(|keys| keys.contains(key)) && !key.starts_with(OWN_KEY_PREFIX));
                 Value::Object(map)
             }
             None => value.clone(),
@@ -144,12 +140,8 @@ pub async fn end_adoption(context: &Context, target: &Target, found: &Value) -> 
     kept["metadata"]["annotations"][ANNOTATION_ADOPTED] = json!(mark);
     let kept = with_identity(kept, target, object_uid(found));
     let nothing = with_identity(json!({}), target, object_uid(found));
-    let apply = async |manager: &str, object: &Value| {
-        let params = PatchParams::apply(manager);
-        call_with_timeout(api.patch(&target.key.name, &params, &Patch::Apply(object))).await
-    };
-    let removed = match apply(MANAGER, &kept).await {
-        Ok(_) => apply(AGENT_MANAGER, &nothing).await,
+    let removed = match apply_as_manager(&api, MANAGER, target, &kept).await {
+        Ok(_) => apply_as_manager(&api, AGENT_MANAGER, target, &nothing).await,
         Err(error) => Err(error),
     };
     match removed {
@@ -173,8 +165,19 @@ pub async fn end_adoption(context: &Context, target: &Target, found: &Value) -> 
     }
 }
 
+async fn apply_as_manager(
+    api: &Api<DynamicObject>,
+    manager: &str,
+    target: &Target,
+    object: &Value,
+) -> Result<DynamicObject, CallError> {
+    call_with_timeout(api.patch(&target.key.name, &PatchParams::apply(manager), &Patch::Apply(object))).await
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
 
     #[test]

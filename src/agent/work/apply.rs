@@ -139,14 +139,11 @@ enum Failure {
 impl Failure {
     fn from_answer(key: &CopyKey, error: &CallError) -> Self {
         let unknown = fields::undeclared_fields(error);
-        let problem = || Problem::of_answer(key, error);
         if !unknown.is_empty() {
-            Self::Unknown(unknown)
-        } else if fields::has_doubled_entries(error) {
-            Self::Doubled(problem())
-        } else {
-            Self::Problem(problem())
+            return Self::Unknown(unknown);
         }
+        let problem = Problem::of_answer(key, error);
+        if fields::has_doubled_entries(error) { Self::Doubled(problem) } else { Self::Problem(problem) }
     }
 }
 
@@ -161,17 +158,16 @@ enum Claim {
 
 /// Applies the manifest once; with whether the object was left as it is.
 async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
-    let failed = |error: &CallError| Failure::from_answer(&target.key, error);
     if let Some(uid) = &job.uid {
-        hand_over(context, job, target).await.map_err(|error| failed(&error))?;
+        hand_over(context, job, target).await.map_err(|error| Failure::from_answer(&target.key, &error))?;
         if job.is_first && job.task.is_adopting(false) {
-            adoption::keep_mark(context, target).await.map_err(|error| failed(&error))?;
+            adoption::keep_mark(context, target).await.map_err(|error| Failure::from_answer(&target.key, &error))?;
         }
         match send_apply(context, target, manifest, ("uid", uid), true).await {
             Ok(object) => return Ok((object, false)),
             // It was deleted, or another object has its name.
             Err(error) if error.is_gone() => {}
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(Failure::from_answer(&target.key, &error)),
         }
     }
     let first = begin_manifest(&job.task, manifest);
@@ -179,12 +175,12 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
     {
         Ok(object) if first.is_none() => return Ok((object, false)),
         Ok(object) => {
-            hand_over(context, job, target).await.map_err(|error| failed(&error))?;
+            hand_over(context, job, target).await.map_err(|error| Failure::from_answer(&target.key, &error))?;
             let applied = send_apply(context, target, manifest, ("uid", object_uid(&object)), true).await;
-            return applied.map(|object| (object, false)).map_err(|error| failed(&error));
+            return applied.map(|object| (object, false)).map_err(|error| Failure::from_answer(&target.key, &error));
         }
         Err(error) if error.is_conflict() => {}
-        Err(error) => return Err(failed(&error)),
+        Err(error) => return Err(Failure::from_answer(&target.key, &error)),
     }
     let found = match claim_found(context, job, target).await? {
         Claim::Ours(found) => found,
@@ -195,15 +191,14 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         }
     };
     let applied = send_apply(context, target, manifest, ("uid", object_uid(&found)), true).await;
-    Ok((applied.map_err(|error| failed(&error))?, false))
+    Ok((applied.map_err(|error| Failure::from_answer(&target.key, &error))?, false))
 }
 
 /// Reads the object that has the name of a copy, and adopts it if that is asked for.
 async fn claim_found(context: &Context, job: &Job, target: &Target) -> Result<Claim, Failure> {
-    let failed = |error: &CallError| Failure::from_answer(&target.key, error);
     let found = call_with_timeout(context.copies_api(target).get_opt(&target.key.name))
         .await
-        .map_err(|error| failed(&error))?;
+        .map_err(|error| Failure::from_answer(&target.key, &error))?;
     let Some(found) = found else { return Ok(Claim::Nothing) };
     let found = copy_json(target, &found);
     if is_terminating(&found) {
@@ -215,7 +210,9 @@ async fn claim_found(context: &Context, job: &Job, target: &Target) -> Result<Cl
     if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         return Err(Failure::Problem(of_service(&target.key)));
     } else if !owned && job.task.is_adopting(object_label(&found, LABEL_PLACED_BY).is_some()) {
-        adoption::mark_adopted(context, target, &found).await.map_err(|error| failed(&error))?;
+        adoption::mark_adopted(context, target, &found)
+            .await
+            .map_err(|error| Failure::from_answer(&target.key, &error))?;
     } else if !owned && target.key.is_core("Namespace") {
         return Ok(Claim::Left(found));
     } else if !owned {
@@ -259,9 +256,10 @@ async fn write_whole(
 /// Returns the manifest with which a copy begins whose replicas are left to others: with one pod, the default, it would serve
 /// less than the copy that it replaces. `None` where its manifest has all that it begins with.
 fn begin_manifest(task: &Task, manifest: &Value) -> Option<Value> {
-    let is_replicas = |path: &String| path.trim_start_matches('.') == "spec.replicas";
-    let whole: Option<Value> = serde_json::from_str(&task.manifest).ok();
-    let whole = whole.filter(|_| task.policy.leave_fields.iter().any(is_replicas))?;
+    if !task.policy.leave_fields.iter().any(|path| path.trim_start_matches('.') == "spec.replicas") {
+        return None;
+    }
+    let whole: Value = serde_json::from_str(&task.manifest).ok()?;
     let mut first = manifest.clone();
     first.get_mut("spec")?.as_object_mut()?.insert("replicas".to_owned(), whole.pointer("/spec/replicas")?.clone());
     Some(first)

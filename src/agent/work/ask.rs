@@ -66,9 +66,7 @@ impl Answers {
             Change::One(text) => text,
             Change::Gone(_) => None,
         };
-        let is_answerable =
-            |text: &String| !text.is_empty() && text.len() <= LONGEST && !text.contains(char::is_control);
-        self.asked = text.filter(is_answerable);
+        self.asked = text.filter(|text| !text.is_empty() && text.len() <= LONGEST && !text.contains(char::is_control));
     }
 
     /// Returns the time of the next attempt, if one waits for it.
@@ -160,6 +158,14 @@ mod tests {
         Change::One(Some(text.to_owned()))
     }
 
+    fn state_after_look(name: &str) -> Option<Missing> {
+        match name {
+            "a" => Some(Missing::Write),
+            "b" => Some(Missing::Work),
+            _ => None,
+        }
+    }
+
     #[test]
     fn an_answer_waits_for_work_and_writes_that_begin_after_the_look() {
         let (mut answers, now) = (Answers::default(), Instant::now());
@@ -170,19 +176,14 @@ mod tests {
         answers.record_write_begin("a");
         answers.end_look(["a", "b", "c"].map(str::to_owned).into_iter());
         answers.record_write_end("a", true);
-        let states = |name: &str| match name {
-            "a" => Some(Missing::Write),
-            "b" => Some(Missing::Work),
-            _ => None,
-        };
-        assert_eq!(answers.take_states(states), None);
+        assert_eq!(answers.take_states(state_after_look), None);
         assert_eq!(answers.unwritten(), ["a"]);
         answers.record_write_begin("a");
         answers.record_write_end("a", false);
         assert_eq!(answers.unwritten(), ["a"], "a write that failed is no write");
         answers.record_write_begin("a");
         assert!(answers.unwritten().is_empty());
-        assert_eq!(answers.take_states(states), None);
+        assert_eq!(answers.take_states(state_after_look), None);
         answers.record_write_end("a", true);
         // Asked again meanwhile: this question is answered first.
         answers.take_ask(asked("two"));

@@ -94,7 +94,7 @@ fn quotas_api(context: &Context, namespace: &str) -> Api<ResourceQuota> {
 
 /// Has the cluster count, or reads what it has counted.
 async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Contents, CallError> {
-    let waiting = || Contents::Waiting("the agent is still counting its contents".to_owned());
+    let waiting = Contents::Waiting("the agent is still counting its contents".to_owned());
     let Some(quota) = call_with_timeout(quotas_api(context, namespace).get_opt(QUOTA)).await? else {
         let hard = counted_kinds(context).await?;
         let quota = json!({
@@ -104,14 +104,14 @@ async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Con
         });
         let params = PatchParams::apply(AGENT_MANAGER).force();
         call_with_timeout(quotas_api(context, namespace).patch(QUOTA, &params, &Patch::Apply(&quota))).await?;
-        return Ok(waiting());
+        return Ok(waiting);
     };
     let age = quota.creation_timestamp().map_or(Duration::ZERO, |at| {
         Duration::from_secs(u64::try_from(Timestamp::now().as_second() - at.0.as_second()).unwrap_or(0))
     });
     if age >= OLD {
         stop_counting(context, namespace).await?;
-        return Ok(waiting());
+        return Ok(waiting);
     }
     let empty = BTreeMap::new();
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()).unwrap_or(&empty);
@@ -127,7 +127,7 @@ async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Con
         return Ok(Contents::Nothing);
     }
     if age < COUNTING {
-        return Ok(waiting());
+        return Ok(waiting);
     }
     let kinds = first_of(&uncounted, 5, ", ");
     Ok(Contents::Foreign(format!("the cluster does not report the number of its objects of these kinds: {kinds}")))
@@ -155,26 +155,12 @@ fn evaluate_counts(hard: &BTreeMap<String, Quantity>, used: &BTreeMap<String, Qu
 async fn counted_kinds(context: &Context) -> Result<BTreeMap<String, &'static str>, CallError> {
     let client = &context.local;
     let mut found = BTreeMap::new();
-    let mut add = |group: &str, list: &APIResourceList| {
-        let does = |verbs: &[String], verb: &str| verbs.iter().any(|known| known == verb);
-        for resource in &list.resources {
-            let is_object = resource.namespaced
-                && !resource.name.contains('/')
-                && ["list", "create", "delete"].into_iter().all(|verb| does(&resource.verbs, verb));
-            let is_left_out = MADE_FOR_OTHERS.contains(&(group, resource.name.as_str()))
-                || context.kinds.find_placeable(group, &resource.kind).is_some_and(is_listed);
-            let dot = if group.is_empty() { "" } else { "." };
-            let name = format!("{}{dot}{group}", resource.name);
-            if is_object && !is_left_out && name.len() <= LONGEST {
-                found.insert(format!("count/{name}"), UNLIMITED);
-            }
-        }
-    };
-    add("", &call_with_timeout(client.list_core_api_resources("v1")).await?);
+    let core = call_with_timeout(client.list_core_api_resources("v1")).await?;
+    found.extend(countable_names(context, "", &core).map(|name| (name, UNLIMITED)));
     for group in call_with_timeout(client.list_api_groups()).await?.groups {
         for version in &group.versions {
             match call_with_timeout(client.list_api_group_resources(&version.group_version)).await {
-                Ok(list) => add(&group.name, &list),
+                Ok(list) => found.extend(countable_names(context, &group.name, &list).map(|name| (name, UNLIMITED))),
                 // The last definition of that version has just gone.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
@@ -182,6 +168,20 @@ async fn counted_kinds(context: &Context) -> Result<BTreeMap<String, &'static st
         }
     }
     Ok(found)
+}
+
+/// The names in a quota of the kinds of a group that are counted.
+fn countable_names(context: &Context, group: &str, list: &APIResourceList) -> impl Iterator<Item = String> {
+    let dot = if group.is_empty() { "" } else { "." };
+    list.resources.iter().filter_map(move |resource| {
+        let is_object = resource.namespaced
+            && !resource.name.contains('/')
+            && ["list", "create", "delete"].iter().all(|verb| resource.verbs.iter().any(|known| known == verb));
+        let is_left_out = MADE_FOR_OTHERS.contains(&(group, resource.name.as_str()))
+            || context.kinds.find_placeable(group, &resource.kind).is_some_and(is_listed);
+        let name = format!("{}{dot}{group}", resource.name);
+        (is_object && !is_left_out && name.len() <= LONGEST).then(|| format!("count/{name}"))
+    })
 }
 
 /// Objects of the kinds that can be placed, without those that Kubernetes puts into each namespace and those that a listed
@@ -239,17 +239,18 @@ fn has_listed_owner(kinds: &Kinds, owners: &[OwnerReference]) -> bool {
 mod tests {
     use super::*;
 
+    fn quota_amounts(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+        pairs.iter().map(|(key, number)| ((*key).to_owned(), Quantity((*number).to_owned()))).collect()
+    }
+
     #[test]
     fn counts_are_of_others_but_for_the_quota_itself() {
-        let counts = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(key, number)| ((*key).to_owned(), Quantity((*number).to_owned()))).collect()
-        };
-        let hard: BTreeMap<_, _> =
-            counts(&[("count/secrets", "9"), ("count/resourcequotas", "9"), ("count/widgets.example.com", "9")]);
+        let hard =
+            quota_amounts(&[("count/secrets", "9"), ("count/resourcequotas", "9"), ("count/widgets.example.com", "9")]);
         let empty =
-            counts(&[("count/secrets", "0"), ("count/resourcequotas", "1"), ("count/widgets.example.com", "0")]);
+            quota_amounts(&[("count/secrets", "0"), ("count/resourcequotas", "1"), ("count/widgets.example.com", "0")]);
         assert_eq!(evaluate_counts(&hard, &empty), (Vec::new(), Vec::new()));
-        let full = counts(&[("count/secrets", "2k"), ("count/resourcequotas", "2")]);
+        let full = quota_amounts(&[("count/secrets", "2k"), ("count/resourcequotas", "2")]);
         let (foreign, uncounted) = evaluate_counts(&hard, &full);
         assert_eq!(foreign, ["1 resourcequotas", "2k secrets"]);
         assert_eq!(uncounted, ["widgets.example.com"]);

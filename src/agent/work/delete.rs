@@ -118,33 +118,49 @@ async fn remove_found_copy(
     found: &Value,
 ) -> Result<Option<Removed>, Problem> {
     let key = &target.key;
-    let over = Some(found).filter(|found| has_finished(target, found));
-    let done = |reason, message: String| Ok(Some(Removed::new_done(reason, message).with_end(over)));
-    let waiting = |what: String| Ok(Some(Removed::new_waiting(what).with_end(over)));
-    let is_namespace = key.is_core("Namespace");
-    let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
     let owned = context.is_own(found) || object_annotation(found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
     if !owned {
-        let reason = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
+        let reason = if key.is_core("Namespace") { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
         return Ok(Some(Removed::new_done(reason, format!("{key} is not a copy of this control plane"))));
     }
+    let over = Some(found).filter(|found| has_finished(target, found));
+    Ok(remove_own_copy(context, task, place, target, found).await?.map(|removed| removed.with_end(over)))
+}
+
+/// Removes a copy with a mark of this control plane; `None` if it changed meanwhile.
+async fn remove_own_copy(
+    context: &Context,
+    task: &Task,
+    place: &Surroundings,
+    target: &Target,
+    found: &Value,
+) -> Result<Option<Removed>, Problem> {
+    let key = &target.key;
+    let is_namespace = key.is_core("Namespace");
+    let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
     if task.policy.on_delete == OnDelete::Keep {
         remove_own_marks(context, target, found).await?;
-        return done(deleted::KEPT, format!("{key} was kept and is no longer managed"));
+        return Ok(Some(Removed::new_done(deleted::KEPT, format!("{key} was kept and is no longer managed"))));
     }
     // A second deletion of a namespace is refused like that of another object.
     if is_terminating(found) {
-        return waiting(format_deletion_blockers(found));
+        return Ok(Some(Removed::new_waiting(format_deletion_blockers(found))));
     }
     if object_label(found, LABEL_INSTALL_KIND).is_some() {
         remove_own_marks(context, target, found).await?;
-        return done(retained, format!("{key} is part of an installation of the service"));
+        return Ok(Some(Removed::new_done(retained, format!("{key} is part of an installation of the service"))));
     }
     // Data whose source is there still is deleted by nobody.
-    let is_kept = || is_namespace || adoption::is_adopted(found) || (!task.deleting && object_holds_data(key, found));
-    if let Some(why) = place.protected.as_ref().filter(|_| is_kept()) {
+    let protected = place
+        .protected
+        .as_ref()
+        .filter(|_| is_namespace || adoption::is_adopted(found) || (!task.deleting && object_holds_data(key, found)));
+    if let Some(why) = protected {
         remove_own_marks(context, target, found).await?;
-        return done(retained, format!("{key} was kept: its namespace is protected, because {why}"));
+        return Ok(Some(Removed::new_done(
+            retained,
+            format!("{key} was kept: its namespace is protected, because {why}"),
+        )));
     }
     if adoption::is_adopted(found) {
         if key.is_core("ServiceAccount") {
@@ -152,7 +168,7 @@ async fn remove_found_copy(
             taken_out.map_err(|error| Problem::of_answer(key, &error))?;
         }
         adoption::end_adoption(context, target, found).await?;
-        return done(retained, format!("{key} already existed"));
+        return Ok(Some(Removed::new_done(retained, format!("{key} already existed"))));
     }
     if is_namespace {
         match inspect_namespace(context, &key.name, &place.secrets)
@@ -160,18 +176,18 @@ async fn remove_found_copy(
             .map_err(|error| Problem::of_answer(key, &error))?
         {
             Contents::Nothing => {}
-            Contents::Waiting(what) => return waiting(what),
+            Contents::Waiting(what) => return Ok(Some(Removed::new_waiting(what))),
             Contents::Foreign(what) => {
                 stop_counting(context, &key.name).await.map_err(|error| Problem::of_answer(key, &error))?;
                 remove_own_marks(context, target, found).await?;
-                return done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}"));
+                return Ok(Some(Removed::new_done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}"))));
             }
         }
     }
     let version = key.runs_once().then(|| text_at(found, "/metadata/resourceVersion").unwrap_or_default());
     match delete_found_object(context, target, object_uid(found), version).await? {
-        Some(Removal::Gone) => done(deleted::DELETED, String::new()),
-        Some(Removal::Waiting(what)) => waiting(what),
+        Some(Removal::Gone) => Ok(Some(Removed::new_done(deleted::DELETED, ""))),
+        Some(Removal::Waiting(what)) => Ok(Some(Removed::new_waiting(what))),
         None => Ok(None),
     }
 }
@@ -184,13 +200,13 @@ fn has_finished(target: &Target, found: &Value) -> bool {
 
 /// Takes back what an earlier agent placed into a namespace that is protected now; with the reason that nothing is placed there.
 pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, refused: Problem) -> Problem {
-    let refused_with = |more: String| Problem::retry_soon(refused.reason, format!("{}. {more}", refused.message));
-    match remove_copy(context, task, place).await {
-        Ok(Removed::Done { reason: deleted::KEPT, message, .. }) => refused_with(message),
-        Ok(Removed::Done { .. }) => refused,
-        Ok(Removed::Waiting { what, .. }) => refused_with(format!("The former copies are being deleted: {what}")),
-        Err(problem) => refused_with(format!("The former copies are not deleted: {}", problem.message)),
-    }
+    let more = match remove_copy(context, task, place).await {
+        Ok(Removed::Done { reason: deleted::KEPT, message, .. }) => message,
+        Ok(Removed::Done { .. }) => return refused,
+        Ok(Removed::Waiting { what, .. }) => format!("The former copies are being deleted: {what}"),
+        Err(problem) => format!("The former copies are not deleted: {}", problem.message),
+    };
+    Problem::retry_soon(refused.reason, format!("{}. {more}", refused.message))
 }
 
 /// Deletes the object that has a UID, with all that it owns.

@@ -39,15 +39,15 @@ mod tests {
     #[test]
     fn three_changes_by_one_manager_are_a_contest() {
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
         let mut drift = Drift::default();
-        assert!(!drift.record_change("a", at(0)));
-        assert!(!drift.record_change("b", at(1)));
-        assert!(!drift.record_change("a", at(2)));
-        assert!(!drift.record_change("b", at(3)));
-        assert!(drift.record_change("a", at(599)));
-        assert!(!drift.record_change("a", at(600)), "it begins anew");
+        for (manager, seconds, is_contest) in
+            [("a", 0, false), ("b", 1, false), ("a", 2, false), ("b", 3, false), ("a", 599, true), ("a", 600, false)]
+        {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(drift.record_change(manager, now), is_contest, "{manager} at {seconds}");
+        }
         let mut slow = Drift::default();
-        assert!((0..10).all(|i| !slow.record_change("a", at(i * 301))), "two in ten minutes are none");
+        let mut times = (0..10).map(|i| start + Duration::from_secs(i * 301));
+        assert!(times.all(|now| !slow.record_change("a", now)), "two in ten minutes are none");
     }
 }

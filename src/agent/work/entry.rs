@@ -117,15 +117,14 @@ impl Entry {
         let renumbered = task.source_generation != self.task.source_generation;
         let is_recounted = task.epoch != self.task.epoch || task.amount != self.task.amount;
         self.task = task;
-        let is_applied =
-            || find_condition(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
+        let is_applied = find_condition(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
         if changed {
             self.backoff.reset();
             self.dropped.clear();
             self.drift = Drift::default();
             self.corrected = None;
             self.work_at(now);
-        } else if is_recounted || (renumbered && (self.running || is_applied())) {
+        } else if is_recounted || (renumbered && (self.running || is_applied)) {
             // The same copy, as of an annotated Deployment: its source waits to hear that the new generation is applied.
             // What failed is tried again in its time, unless the scheduler waits to hear of a try.
             self.work_at(now);

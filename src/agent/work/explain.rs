@@ -82,10 +82,11 @@ fn replica_failure(seen: &Seen) -> Option<&str> {
 
 /// Returns what is said of a copy from now on: during a back-off an image's node says less than before.
 pub fn newer_explanation(old: Option<&NotRunning>, new: Option<NotRunning>) -> Option<NotRunning> {
-    let is_back_off = |one: &NotRunning| one.reason.starts_with("Image") && one.sentence.contains("Back-off");
-    match (old, new) {
-        (Some(old), Some(new)) if is_back_off(&new) && old.reason.starts_with("Image") => Some(old.clone()),
-        (_, new) => new,
+    let is_back_off =
+        new.as_ref().is_some_and(|new| new.reason.starts_with("Image") && new.sentence.contains("Back-off"));
+    match old {
+        Some(old) if is_back_off && old.reason.starts_with("Image") => Some(old.clone()),
+        _ => new,
     }
 }
 
@@ -108,40 +109,38 @@ mod tests {
             "metadata": {"name": "web", "namespace": "n", "uid": "web", "generation": 1}, "status": status}))
     }
 
+    fn explain_deployment(status: &Value, unready: &UnreadyPods<'_>) -> Option<NotRunning> {
+        let key =
+            CopyKey { group: "apps", kind: "Deployment", namespace: Some("n".to_owned()), name: "web".to_owned() };
+        explain_copy(&key, &deployment(status), Count::default(), unready, &Warnings::default())
+    }
+
     #[test]
     fn a_deployment_is_explained_by_the_pods_of_its_newest_replica_set() {
         let mut owners = Owners::default();
-        let of_web = |uid: &str| (uid.to_owned(), Some("web".to_owned()));
-        owners.take_owner_change(
-            "replicasets",
-            super::super::watch::Change::All(vec![of_web("set-old"), of_web("set-new")]),
-        );
+        let sets = ["set-old", "set-new"].map(|uid| (uid.to_owned(), Some("web".to_owned())));
+        owners.take_owner_change("replicasets", super::super::watch::Change::All(sets.to_vec()));
         let pods = [pod("old", "2026-01-01T00:00:00Z", "a"), pod("new", "2026-01-02T00:00:00Z", "b")];
         let unready = group_unready_pods(&owners, &pods);
-        let key =
-            CopyKey { group: "apps", kind: "Deployment", namespace: Some("n".to_owned()), name: "web".to_owned() };
-        let explain = |status: Value, unready: &UnreadyPods<'_>| {
-            explain_copy(&key, &deployment(&status), Count::default(), unready, &Warnings::default())
-        };
-        let found = explain(json!({"observedGeneration": 1}), &unready).unwrap();
+        let found = explain_deployment(&json!({"observedGeneration": 1}), &unready).unwrap();
         assert_eq!(
             (found.reason, found.sentence.contains("Pod n/new: image `b`")),
             ("ImageNotFound", true),
             "{found:?}"
         );
         let failure = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: none"}]);
-        let found = explain(json!({"observedGeneration": 1, "conditions": failure}), &UnreadyPods::new()).unwrap();
+        let found =
+            explain_deployment(&json!({"observedGeneration": 1, "conditions": failure}), &UnreadyPods::new()).unwrap();
         assert_eq!(found.reason, "QuotaExceeded");
         let good = json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
             "availableReplicas": 1});
-        assert_eq!(explain(good, &unready), None);
+        assert_eq!(explain_deployment(&good, &unready), None);
     }
 
     #[test]
     fn a_back_off_does_not_replace_the_answer_of_a_registry() {
-        let one = |reason, sentence: &str| NotRunning { reason, sentence: sentence.to_owned() };
-        let answer = one("ImageNotFound", "not found");
-        let back_off = one("ImagePullFailed", "Back-off pulling image");
+        let [answer, back_off] = [("ImageNotFound", "not found"), ("ImagePullFailed", "Back-off pulling image")]
+            .map(|(reason, sentence)| NotRunning { reason, sentence: sentence.to_owned() });
         assert_eq!(newer_explanation(Some(&answer), Some(back_off.clone())), Some(answer.clone()));
         assert_eq!(newer_explanation(None, Some(back_off.clone())), Some(back_off));
         assert_eq!(newer_explanation(Some(&answer), None), None);

@@ -68,8 +68,9 @@ fn find_position(place: &Value, step: &Step) -> Option<Position> {
         Step::Field(name) => place.get(name).map(|_| Position::Field(name.clone())),
         Step::Index(index) => Some(Position::Index(*index)),
         Step::Item(wanted) => {
-            let is_it = |item: &Value| wanted.iter().all(|(key, value)| prints_as(item.get(key), value));
-            place.as_array()?.iter().position(is_it).map(Position::Index)
+            let mut items = place.as_array()?.iter();
+            let index = items.position(|item| wanted.iter().all(|(key, value)| prints_as(item.get(key), value)));
+            index.map(Position::Index)
         }
     }
 }
@@ -163,8 +164,9 @@ pub fn undeclared_fields(error: &CallError) -> Vec<String> {
 
 /// Returns true for the answer of server-side apply to a list of which two entries have the same key.
 pub fn has_doubled_entries(error: &CallError) -> bool {
-    let is_doubled = |message: &str| message.contains(TYPED) && message.contains(": duplicate entries for key [");
-    error.to_api_error().is_some_and(|answer| is_doubled(&answer.message))
+    error.to_api_error().is_some_and(|answer| {
+        answer.message.contains(TYPED) && answer.message.contains(": duplicate entries for key [")
+    })
 }
 
 /// Returns a manifest as it replaces an object: labels, annotations and finalizers of others stay, and so does what the copy

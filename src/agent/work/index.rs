@@ -128,13 +128,13 @@ impl Index {
 
     /// Replaces all copies of a kind. Returns the keys of those that are not there any more.
     pub fn replace_kind(&mut self, group: &str, kind: &str, all: Vec<(CopyKey, Seen)>) -> Vec<CopyKey> {
-        let is_of_kind = |key: &CopyKey| key.group == group && key.kind == kind;
         let mut before: BTreeMap<CopyKey, Seen> = BTreeMap::new();
         self.copies.retain(|key, seen| {
-            if is_of_kind(key) {
+            let is_of_kind = key.group == group && key.kind == kind;
+            if is_of_kind {
                 before.insert(key.clone(), seen.clone());
             }
-            !is_of_kind(key)
+            !is_of_kind
         });
         for (key, seen) in all {
             // The list may be older than an answer that came in between.
@@ -178,10 +178,10 @@ mod tests {
     #[test]
     fn an_older_state_does_not_replace_a_newer_one() {
         let mut index = Index::default();
-        let seen = |version: &str| Seen::of(&object(version, &json!({})));
-        assert!(index.put_copy(key(), seen("9")));
-        assert!(!index.put_copy(key(), seen("8")));
-        assert!(index.replace_kind("", "ConfigMap", vec![(key(), seen("8"))]).is_empty());
+        let [newer, older] = ["9", "8"].map(|version| Seen::of(&object(version, &json!({}))));
+        assert!(index.put_copy(key(), newer));
+        assert!(!index.put_copy(key(), older.clone()));
+        assert!(index.replace_kind("", "ConfigMap", vec![(key(), older)]).is_empty());
         assert_eq!(index.get(&key()).unwrap().version, 9);
         assert!(index.replace_kind("", "Secret", Vec::new()).is_empty(), "another kind");
         assert!(!index.remove_deleted_copy(&key(), "other"));

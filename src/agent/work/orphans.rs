@@ -188,11 +188,13 @@ async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> 
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
     let known = schedule_uids(context).await?;
     orphans.retain(|orphan| !known.contains(&orphan.copy.schedule_uid));
-    let kind_of = |copy: &Copy| context.kinds.find_placeable(copy.key.group, copy.key.kind);
-    orphans.sort_by_key(|orphan| std::cmp::Reverse(kind_of(&orphan.copy).map(|kind| kind.wave)));
+    orphans.sort_by_key(|Orphan { copy: Copy { key, .. }, .. }| {
+        std::cmp::Reverse(context.kinds.find_placeable(key.group, key.kind).map(|kind| kind.wave))
+    });
     let mut cleared = Cleared::default();
     for Orphan { copy, place, .. } in orphans {
-        let Some(task) = kind_of(&copy).map(|kind| removal_task(&copy, kind)) else { continue };
+        let kind = context.kinds.find_placeable(copy.key.group, copy.key.kind);
+        let Some(task) = kind.map(|kind| removal_task(&copy, kind)) else { continue };
         match read_hold(context).await {
             Ok(None) => {}
             Ok(hold) => {
@@ -271,26 +273,24 @@ mod tests {
     fn context(kube_system: KubeSystem, leaving: bool) -> (Context, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
         let deleted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = std::sync::Arc::clone(&deleted);
-        let control_plane = test_api::api(move |uri, _| {
-            let partial = |kind: &str, metadata: serde_json::Value| json!({ "apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": metadata });
-            match uri.path() {
-                path if path.ends_with("/kube-system") => {
-                    match kube_system(count.load(std::sync::atomic::Ordering::SeqCst)) {
-                        serde_json::Value::Null => test_api::failure(403),
-                        metadata => partial("PartialObjectMetadata", metadata),
-                    }
+        let control_plane = test_api::api(move |uri, _| match uri.path() {
+            path if path.ends_with("/kube-system") => {
+                match kube_system(count.load(std::sync::atomic::Ordering::SeqCst)) {
+                    serde_json::Value::Null => test_api::failure(403),
+                    metadata => partial_object("PartialObjectMetadata", &metadata),
                 }
-                path if path.ends_with("/clusters/west") => {
-                    let at = if leaving { json!("2026-01-01T00:00:00Z") } else { json!(null) };
-                    partial("PartialObjectMetadata", json!({ "name": "west", "deletionTimestamp": at }))
-                }
-                path if path.ends_with("/schedules") => {
-                    let mut list = partial("PartialObjectMetadataList", json!({}));
-                    list["items"] = json!([partial("PartialObjectMetadata", json!({ "name": "s", "uid": "known" }))]);
-                    list
-                }
-                _ => test_api::failure(404),
             }
+            path if path.ends_with("/clusters/west") => {
+                let at = if leaving { json!("2026-01-01T00:00:00Z") } else { json!(null) };
+                partial_object("PartialObjectMetadata", &json!({ "name": "west", "deletionTimestamp": at }))
+            }
+            path if path.ends_with("/schedules") => {
+                let mut list = partial_object("PartialObjectMetadataList", &json!({}));
+                let known = json!({ "name": "s", "uid": "known" });
+                list["items"] = json!([partial_object("PartialObjectMetadata", &known)]);
+                list
+            }
+            _ => test_api::failure(404),
         });
         let count = std::sync::Arc::clone(&deleted);
         let local = test_api::api(move |_, brought| {
@@ -304,6 +304,10 @@ mod tests {
         (of(control_plane, local), deleted)
     }
 
+    fn partial_object(kind: &str, metadata: &serde_json::Value) -> serde_json::Value {
+        json!({ "apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": metadata })
+    }
+
     fn of(control_plane: Client, local: Client) -> Context {
         let (cluster, namespace) = ("west".to_owned(), "fleet-c-west".to_owned());
         let (control_plane_uid, placed_by) = ("0a1b2c3d-1".to_owned(), "0a1b2c3d".to_owned());
@@ -312,12 +316,11 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_deleted_unless_the_control_plane_is_certain() {
-        let other: KubeSystem = |_| json!({ "name": "kube-system", "uid": "0a1b2c3d-2" });
         for (kube_system, leaving, schedule, expected) in [
             (own as KubeSystem, false, "unknown", Some(1)),
             (own, false, "known", Some(0)),
             (own, true, "unknown", None),
-            (other, false, "unknown", None),
+            (|_| json!({ "name": "kube-system", "uid": "0a1b2c3d-2" }), false, "unknown", None),
         ] {
             let (context, deleted) = context(kube_system, leaving);
             let cleared = clear_orphans(&context, vec![config_map(schedule)]).await;
@@ -339,13 +342,14 @@ mod tests {
         Orphan { copy, place: Surroundings::default(), is_due: true, holds_data: None }
     }
 
+    fn held_kube_system() -> serde_json::Value {
+        json!({ "name": "kube-system", "uid": "0a1b2c3d-1",
+            "annotations": { ANNOTATION_HOLD_DELETIONS: "2027-03-12T10:15:00Z" } })
+    }
+
     #[tokio::test]
     async fn nothing_is_deleted_while_deletions_are_held_or_may_be() {
-        let held: KubeSystem = |_| {
-            json!({ "name": "kube-system", "uid": "0a1b2c3d-1",
-            "annotations": { ANNOTATION_HOLD_DELETIONS: "2027-03-12T10:15:00Z" } })
-        };
-        let (context_held, deleted) = context(held, false);
+        let (context_held, deleted) = context(|_| held_kube_system(), false);
         let cleared = clear_orphans(&context_held, vec![config_map("unknown")]).await;
         assert!(cleared.hold.is_some() && cleared.deleted.is_empty() && cleared.kept.is_empty(), "{cleared:?}");
         assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
@@ -356,14 +360,11 @@ mod tests {
         assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
 
         // What becomes of it in the middle counts for what is left.
-        let held_then: KubeSystem = |deleted| match deleted {
-            0 => own(0),
-            _ => {
-                json!({ "name": "kube-system", "uid": "0a1b2c3d-1", "annotations": { ANNOTATION_HOLD_DELETIONS: "" } })
-            }
-        };
-        let unread_then: KubeSystem = |deleted| if deleted == 0 { own(0) } else { json!(null) };
-        for (kube_system, is_held) in [(held_then, true), (unread_then, false)] {
+        let cases: [(KubeSystem, bool); 2] = [
+            (|deleted| if deleted == 0 { own(0) } else { held_kube_system() }, true),
+            (|deleted| if deleted == 0 { own(0) } else { json!(null) }, false),
+        ];
+        for (kube_system, is_held) in cases {
             let (context, deleted) = context(kube_system, false);
             let orphans = vec![config_map("one"), config_map("two")];
             let cleared = clear_orphans(&context, orphans).await;
@@ -372,13 +373,12 @@ mod tests {
         }
     }
 
+    fn key_names(keys: &[CopyKey]) -> Vec<&str> {
+        keys.iter().map(|key| key.name.as_str()).collect()
+    }
+
     #[tokio::test]
     async fn what_holds_data_is_never_deleted_and_is_named_before_anything_is_due() {
-        let orphan = |kind: &'static str, group: &'static str, name: &str| {
-            let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: name.to_owned() };
-            let orphan = due(key, "unknown");
-            Orphan { copy: Copy { uid: name.to_owned(), ..orphan.copy }, ..orphan }
-        };
         let (control_plane, _) = context(own, false);
         let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = std::sync::Arc::clone(&asked);
@@ -400,66 +400,69 @@ mod tests {
                 "metadata": { "name": name, "namespace": "n", "uid": name, "labels": { LABEL_PLACED_BY: "0a1b2c3d" } } })
         });
         let context = Context { local, ..control_plane };
-        let all = || {
-            vec![
-                orphan("PersistentVolumeClaim", "", "claim"),
-                orphan("StatefulSet", "apps", "templates"),
-                orphan("Deployment", "apps", "mounts"),
-                orphan("CronJob", "batch", "nightly"),
-                orphan("Deployment", "apps", "plain"),
-            ]
-        };
-        let young = all().into_iter().map(|orphan| Orphan { is_due: false, ..orphan }).collect();
+        let all = [
+            ("PersistentVolumeClaim", "", "claim"),
+            ("StatefulSet", "apps", "templates"),
+            ("Deployment", "apps", "mounts"),
+            ("CronJob", "batch", "nightly"),
+            ("Deployment", "apps", "plain"),
+        ]
+        .map(|(kind, group, name)| {
+            let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: name.to_owned() };
+            let orphan = due(key, "unknown");
+            Orphan { copy: Copy { uid: name.to_owned(), ..orphan.copy }, ..orphan }
+        });
+        let young = all.iter().map(|orphan| Orphan { is_due: false, ..orphan.clone() }).collect();
         let cleared = clear_orphans(&context, young).await;
-        let names = |keys: &[CopyKey]| keys.iter().map(|key| key.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&cleared.kept), ["claim", "templates", "mounts", "nightly"]);
+        assert_eq!(key_names(&cleared.kept), ["claim", "templates", "mounts", "nightly"]);
         assert!(cleared.deleted.is_empty());
 
         // What is known is not read again.
         asked.lock().unwrap().clear();
-        let known = all().into_iter().map(|orphan| {
+        let known = all.into_iter().map(|orphan| {
             let holds_data = cleared.inspected.get(&orphan.copy.uid).copied();
             Orphan { holds_data, ..orphan }
         });
         let cleared = clear_orphans(&context, known.collect()).await;
-        assert_eq!(names(&cleared.kept), ["claim", "templates", "mounts", "nightly"]);
-        assert_eq!(names(&cleared.deleted), ["plain"]);
+        assert_eq!(key_names(&cleared.kept), ["claim", "templates", "mounts", "nightly"]);
+        assert_eq!(key_names(&cleared.deleted), ["plain"]);
         let path = "/apis/apps/v1/namespaces/n/deployments/plain";
         let requests: BTreeSet<String> = asked.lock().unwrap().iter().cloned().collect();
         assert_eq!(requests, [format!("GET {path}"), format!("DELETE {path}")].into());
+    }
+
+    fn namespace_copy(uid: &str) -> Copy {
+        Copy { key: CopyKey::for_namespace("n"), uid: uid.to_owned(), schedule_uid: String::new() }
     }
 
     #[test]
     fn an_orphan_is_due_after_the_whole_grace_without_a_break() {
         let (grace, start) = (Duration::from_secs(600), Instant::now());
         let mut orphans = Orphans::default();
-        let mut due_at = |seconds: u64, uids: &[&str]| -> Vec<String> {
-            let found = uids.iter().map(|uid| {
-                let copy =
-                    Copy { key: CopyKey::for_namespace("n"), uid: (*uid).to_owned(), schedule_uid: String::new() };
-                (copy, Surroundings::default())
-            });
-            let orphans = orphans.take_orphans(found.collect(), grace, start + Duration::from_secs(seconds));
-            orphans.into_iter().filter(|orphan| orphan.is_due).map(|orphan| orphan.copy.uid).collect()
-        };
-        assert!(due_at(0, &["a", "b"]).is_empty());
-        assert!(due_at(599, &["a"]).is_empty());
-        assert_eq!(due_at(600, &["a", "b"]), ["a"], "b had a Schedule in between");
-        assert_eq!(due_at(1200, &["b"]), ["b"]);
+        for (seconds, uids, due) in [
+            (0, &["a", "b"][..], &[][..]),
+            (599, &["a"], &[]),
+            // `b` had a Schedule in between.
+            (600, &["a", "b"], &["a"]),
+            (1200, &["b"], &["b"]),
+        ] {
+            let found = uids.iter().map(|uid| (namespace_copy(uid), Surroundings::default())).collect();
+            let orphans = orphans.take_orphans(found, grace, start + Duration::from_secs(seconds));
+            let found: Vec<&str> =
+                orphans.iter().filter(|orphan| orphan.is_due).map(|orphan| orphan.copy.uid.as_str()).collect();
+            assert_eq!(found, due, "after {seconds} s");
+        }
     }
 
     #[test]
     fn what_was_found_out_of_an_orphan_is_kept_for_as_long_as_it_is_one() {
-        let found = || {
-            let copy = Copy { key: CopyKey::for_namespace("n"), uid: "a".to_owned(), schedule_uid: String::new() };
-            vec![(copy, Surroundings::default())]
-        };
+        let found = vec![(namespace_copy("a"), Surroundings::default())];
         let (grace, now) = (Duration::from_secs(600), Instant::now());
         let mut orphans = Orphans::default();
-        orphans.take_orphans(found(), grace, now);
+        orphans.take_orphans(found.clone(), grace, now);
         orphans.record_inspection(&[("a".to_owned(), true), ("gone".to_owned(), true)].into());
-        assert_eq!(orphans.take_orphans(found(), grace, now)[0].holds_data, Some(true));
+        assert_eq!(orphans.take_orphans(found.clone(), grace, now)[0].holds_data, Some(true));
         orphans.take_orphans(Vec::new(), grace, now);
-        assert_eq!(orphans.take_orphans(found(), grace, now)[0].holds_data, None);
+        assert_eq!(orphans.take_orphans(found, grace, now)[0].holds_data, None);
     }
 }

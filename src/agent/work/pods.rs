@@ -96,29 +96,19 @@ impl Count {
 
 /// Counts pods by the UID at the end of their chains.
 pub fn count_pods_by_root(owners: &Owners, pods: &OwnedPods) -> BTreeMap<String, Count> {
-    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-    let mut add = |uid: &str, change: &dyn Fn(&mut Count)| {
-        let root = owners.root_owner(uid);
-        if !counts.contains_key(root) {
-            counts.insert(root.to_owned(), Count::default());
-        }
-        if let Some(count) = counts.get_mut(root) {
-            change(count);
-        }
-    };
+    let mut counts: BTreeMap<&str, Count> = BTreeMap::new();
     for (uid, number) in &pods.bound {
-        add(uid, &|count| count.bound += number);
+        counts.entry(owners.root_owner(uid)).or_default().bound += number;
     }
     for (uid, number) in pods.published.iter().flat_map(|published| published.iter()) {
-        add(uid, &|count| count.counted += number);
+        counts.entry(owners.root_owner(uid)).or_default().counted += number;
     }
     for (uid, (number, since)) in &pods.unbound {
-        add(uid, &|count| {
-            count.unbound += number;
-            count.unschedulable_since = [count.unschedulable_since, *since].into_iter().flatten().min();
-        });
+        let count = counts.entry(owners.root_owner(uid)).or_default();
+        count.unbound += number;
+        count.unschedulable_since = [count.unschedulable_since, *since].into_iter().flatten().min();
     }
-    counts
+    counts.into_iter().map(|(uid, count)| (uid.to_owned(), count)).collect()
 }
 
 #[cfg(test)]
@@ -127,42 +117,43 @@ mod tests {
 
     use super::*;
 
+    fn owned_uid(uid: &str, owner: &str) -> (String, Option<String>) {
+        (uid.to_owned(), Some(owner.to_owned()))
+    }
+
+    fn numbers_by_uid(all: &[(&str, i64)]) -> BTreeMap<String, i64> {
+        all.iter().map(|(uid, number)| ((*uid).to_owned(), *number)).collect()
+    }
+
     #[test]
     fn pods_are_counted_by_the_end_of_their_chain() {
-        let owned = |uid: &str, owner: &str| (uid.to_owned(), Some(owner.to_owned()));
-        let key = |group: &'static str, kind: &'static str| CopyKey {
-            group,
-            kind,
-            namespace: Some("n".to_owned()),
-            name: "x".to_owned(),
-        };
-        let (deployment, nightly) = (key("apps", "Deployment"), key("batch", "CronJob"));
+        let [deployment, nightly, stateful_set, foreign] =
+            [("apps", "Deployment"), ("batch", "CronJob"), ("apps", "StatefulSet"), ("example.com", "Deployment")]
+                .map(|(group, kind)| CopyKey { group, kind, namespace: Some("n".to_owned()), name: "x".to_owned() });
         let mut owners = Owners::default();
-        assert!(!owners.are_listed_for(&deployment) && owners.are_listed_for(&key("apps", "StatefulSet")));
-        assert!(owners.are_listed_for(&key("example.com", "Deployment")), "a kind of others has no such chain");
+        assert!(!owners.are_listed_for(&deployment) && owners.are_listed_for(&stateful_set));
+        assert!(owners.are_listed_for(&foreign), "a kind of others has no such chain");
         owners.take_owner_change(
             "replicasets",
-            Change::All(vec![owned("old", "web"), owned("new", "web"), ("bare".to_owned(), None)]),
+            Change::All(vec![owned_uid("old", "web"), owned_uid("new", "web"), ("bare".to_owned(), None)]),
         );
-        owners.take_owner_change("jobs", Change::One(owned("tonight", "nightly")));
+        owners.take_owner_change("jobs", Change::One(owned_uid("tonight", "nightly")));
         assert!(owners.are_listed_for(&deployment) && !owners.are_listed_for(&nightly));
-        let numbers =
-            |all: &[(&str, i64)]| all.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect::<BTreeMap<_, _>>();
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let [early, late] = [10, 20].map(|seconds| Timestamp::from_second(seconds).unwrap());
         let pods = OwnedPods {
-            bound: numbers(&[("old", 1), ("new", 2), ("bare", 4), ("tonight", 1)]),
-            unbound: [("new", (2, Some(at(20)))), ("old", (1, Some(at(10)))), ("tonight", (1, None))]
+            bound: numbers_by_uid(&[("old", 1), ("new", 2), ("bare", 4), ("tonight", 1)]),
+            unbound: [("new", (2, Some(late))), ("old", (1, Some(early))), ("tonight", (1, None))]
                 .map(|(uid, pods)| (uid.to_owned(), pods))
                 .into(),
-            published: Some(Arc::new(numbers(&[("old", 3), ("gone", 1)]))),
+            published: Some(Arc::new(numbers_by_uid(&[("old", 3), ("gone", 1)]))),
             unready: Vec::new(),
         };
         let counts = count_pods_by_root(&owners, &pods);
-        let web = Count { bound: 3, unbound: 3, counted: 3, unschedulable_since: Some(at(10)) };
+        let web = Count { bound: 3, unbound: 3, counted: 3, unschedulable_since: Some(early) };
         assert_eq!((counts["web"], counts["bare"].bound), (web, 4));
         assert_eq!(counts["nightly"].to_pod_counts(0, true).desired, 2);
         assert_eq!(counts["web"].to_pod_counts(5, false).desired, 5);
-        owners.take_owner_change("replicasets", Change::Gone(owned("old", "web")));
+        owners.take_owner_change("replicasets", Change::Gone(owned_uid("old", "web")));
         assert_eq!(count_pods_by_root(&owners, &pods)["web"].bound, 2);
     }
 }

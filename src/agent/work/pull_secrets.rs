@@ -101,29 +101,41 @@ mod tests {
         Some((list, patch["metadata"]["annotations"][ANNOTATION_ADDED_PULL_SECRETS].clone()))
     }
 
+    fn owned_names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
     #[test]
     fn names_of_others_stay_and_ours_come_and_go() {
-        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(after(&["theirs"], "", &["a", "b"]), Some((list(&["theirs", "a", "b"]), json!("a,b"))));
+        assert_eq!(after(&["theirs"], "", &["a", "b"]), Some((owned_names(&["theirs", "a", "b"]), json!("a,b"))));
         assert_eq!(after(&["theirs", "a", "b"], "a,b", &["a", "b"]), None, "all is there");
-        assert_eq!(after(&["theirs", "a", "b"], "a,b", &["b"]), Some((list(&["theirs", "b"]), json!("b"))));
-        assert_eq!(after(&["theirs", "b"], "b", &[]), Some((list(&["theirs"]), Value::Null)));
-        assert_eq!(after(&["theirs"], "b", &["b"]), Some((list(&["theirs", "b"]), json!("b"))), "somebody took it out");
+        assert_eq!(after(&["theirs", "a", "b"], "a,b", &["b"]), Some((owned_names(&["theirs", "b"]), json!("b"))));
+        assert_eq!(after(&["theirs", "b"], "b", &[]), Some((owned_names(&["theirs"]), Value::Null)));
+        assert_eq!(
+            after(&["theirs"], "b", &["b"]),
+            Some((owned_names(&["theirs", "b"]), json!("b"))),
+            "somebody took it out"
+        );
         assert_eq!(after(&["a"], "", &["a"]), None, "it was there before: it is not ours");
         assert_eq!(after(&["a"], "", &[]), None);
     }
 
     #[test]
     fn the_list_leaves_the_manifest_of_an_account_alone() {
-        let key = |kind| CopyKey { group: "", kind, namespace: Some("n".to_owned()), name: "default".to_owned() };
+        let [account, secret] = ["ServiceAccount", "Secret"].map(|kind| CopyKey {
+            group: "",
+            kind,
+            namespace: Some("n".to_owned()),
+            name: "default".to_owned(),
+        });
         let mut manifest = json!({ "imagePullSecrets": [{ "name": "b" }, { "name": "a" }, {}] });
-        let taken = take_pull_secrets(&key("ServiceAccount"), &mut manifest).unwrap();
+        let taken = take_pull_secrets(&account, &mut manifest).unwrap();
         assert_eq!(
             (taken.into_iter().collect::<Vec<_>>(), manifest),
             (vec!["a".to_owned(), "b".to_owned()], json!({}))
         );
         let mut other = json!({ "imagePullSecrets": [] });
-        assert_eq!((take_pull_secrets(&key("Secret"), &mut other), other), (None, json!({ "imagePullSecrets": [] })));
-        assert!(key("ServiceAccount").is_default_account() && !key("Secret").is_default_account());
+        assert_eq!((take_pull_secrets(&secret, &mut other), other), (None, json!({ "imagePullSecrets": [] })));
+        assert!(account.is_default_account() && !secret.is_default_account());
     }
 }

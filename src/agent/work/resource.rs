@@ -28,9 +28,8 @@ const LISTS: [&str; 10] = [
 pub fn extract_reported_status(object: &Value) -> Option<Map<String, Value>> {
     let (group, kind) = group_and_kind(object);
     let status = object.get("status")?.as_object()?;
-    let too_large = |part: &Map<String, Value>| serde_json::to_vec(part).map_or(0, |text| text.len()) > MOST;
     let is_added = is_added_kind(group, kind);
-    if is_added && !too_large(status) {
+    if is_added && !is_too_large(status) {
         return (!status.is_empty()).then(|| status.clone());
     }
     let fields = if is_added { &["observedGeneration", "conditions"] } else { reported_fields(group, kind) };
@@ -47,11 +46,15 @@ pub fn extract_reported_status(object: &Value) -> Option<Map<String, Value>> {
         }
     }
     for name in LISTS {
-        if too_large(&part) {
+        if is_too_large(&part) {
             part.remove(name);
         }
     }
     (!part.is_empty()).then_some(part)
+}
+
+fn is_too_large(part: &Map<String, Value>) -> bool {
+    serde_json::to_vec(part).map_or(0, |text| text.len()) > MOST
 }
 
 fn group_and_kind(object: &Value) -> (&str, &str) {
@@ -60,7 +63,7 @@ fn group_and_kind(object: &Value) -> (&str, &str) {
 }
 
 fn reduce_conditions(all: &Value) -> Value {
-    let one = |condition: &Value| {
+    let conditions = all.as_array().into_iter().flatten().map(|condition| {
         let mut short = Map::new();
         let names =
             ["type", "status", "reason", "message", "lastUpdateTime", "lastTransitionTime", "observedGeneration"];
@@ -70,18 +73,18 @@ fn reduce_conditions(all: &Value) -> Value {
             }
         }
         Value::Object(short)
-    };
-    Value::Array(all.as_array().into_iter().flatten().map(one).collect())
+    });
+    Value::Array(conditions.collect())
 }
 
 /// Returns the reported fields of containers' statuses.
 fn reduce_containers(all: &Value) -> Value {
-    let one = |container: &Value| {
+    let containers = all.as_array().into_iter().flatten().map(|container| {
         let fields = container.as_object().into_iter().flatten();
         let fields = fields.filter(|(name, _)| CONTAINER_STATUS_FIELDS.contains(&name.as_str()));
         Value::Object(fields.map(|(name, value)| (name.clone(), bound_text(value))).collect())
-    };
-    Value::Array(all.as_array().into_iter().flatten().map(one).collect())
+    });
+    Value::Array(containers.collect())
 }
 
 /// Returns a value with its texts shortened.
@@ -97,9 +100,10 @@ fn bound_text(value: &Value) -> Value {
 
 /// Returns true for a Job or Pod that ran to its end.
 pub fn is_finished(object: &Value) -> bool {
-    let holds = |kind| status_condition(object, kind).is_some_and(|c| text_at(c, "/status") == Some("True"));
     match group_and_kind(object) {
-        ("batch", "Job") => holds("Complete") || holds("Failed"),
+        ("batch", "Job") => ["Complete", "Failed"].into_iter().any(|kind| {
+            status_condition(object, kind).is_some_and(|condition| text_at(condition, "/status") == Some("True"))
+        }),
         ("", "Pod") => matches!(text_at(object, "/status/phase"), Some("Succeeded" | "Failed")),
         _ => false,
     }
@@ -145,12 +149,12 @@ mod tests {
 
     #[test]
     fn the_status_of_an_added_kind_is_reported_whole() {
-        let widget = |size: usize| {
+        let [small, large] = [10, MOST].map(|size| {
             json!({"apiVersion": "example.com/v1", "kind": "Widget",
             "status": {"color": "c".repeat(size), "observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]}})
-        };
-        assert_eq!(Value::Object(extract_reported_status(&widget(10)).unwrap()), widget(10)["status"]);
-        let part = extract_reported_status(&widget(MOST)).unwrap();
+        });
+        assert_eq!(Value::Object(extract_reported_status(&small).unwrap()), small["status"]);
+        let part = extract_reported_status(&large).unwrap();
         assert_eq!(
             Value::Object(part),
             json!({"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]})
@@ -180,10 +184,10 @@ mod tests {
 
     #[test]
     fn a_job_asks_for_fewer_pods_at_its_end() {
-        let job = |status: Value| json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 3, "completions": 4}, "status": status});
-        assert_eq!(desired_pods(&job(json!({}))), Some(3));
-        assert_eq!(desired_pods(&job(json!({"succeeded": 3}))), Some(1));
-        let complete = job(json!({"succeeded": 4, "conditions": [{"type": "Complete", "status": "True"}]}));
+        let complete = json!({"succeeded": 4, "conditions": [{"type": "Complete", "status": "True"}]});
+        let [begun, late, complete] = [json!({}), json!({"succeeded": 3}), complete].map(|status| json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 3, "completions": 4}, "status": status}));
+        assert_eq!(desired_pods(&begun), Some(3));
+        assert_eq!(desired_pods(&late), Some(1));
         assert!(is_finished(&complete) && desired_pods(&complete) == Some(0));
         let service = json!({"apiVersion": "v1", "kind": "Service"});
         assert_eq!(desired_pods(&service), None);

@@ -135,26 +135,29 @@ mod tests {
         (status.available.unwrap(), status.served.unwrap())
     }
 
+    fn deployment_task(amount: i64, epoch: i64) -> Task {
+        task("apps/v1", "Deployment", Some(amount), epoch)
+    }
+
     #[test]
     fn what_served_is_kept_until_less_is_asked_for_or_the_copy_is_another_one() {
-        let of = |amount, epoch| task("apps/v1", "Deployment", Some(amount), epoch);
         let mut status = ScheduleStatus::default();
-        record_try(&mut status, &of(5, 1));
+        record_try(&mut status, &deployment_task(5, 1));
         assert_eq!((status.epoch, status.available, status.served), (Some(1), Some(0), Some(0)));
-        assert_eq!(look(&mut status, &of(5, 1), &deployment("u", 1, 1, 4, 5)), (4, 4));
-        assert_eq!(look(&mut status, &of(5, 1), &deployment("u", 1, 1, 5, 5)), (5, 5));
+        assert_eq!(look(&mut status, &deployment_task(5, 1), &deployment("u", 1, 1, 4, 5)), (4, 4));
+        assert_eq!(look(&mut status, &deployment_task(5, 1), &deployment("u", 1, 1, 5, 5)), (5, 5));
         // Pods die: it served them anyway. An edit of the pods asks for no less.
-        assert_eq!(look(&mut status, &of(5, 1), &deployment("u", 1, 1, 2, 5)), (2, 5));
-        record_try(&mut status, &of(5, 2));
+        assert_eq!(look(&mut status, &deployment_task(5, 1), &deployment("u", 1, 1, 2, 5)), (2, 5));
+        record_try(&mut status, &deployment_task(5, 2));
         assert_eq!((status.epoch, status.served), (Some(2), Some(5)));
         // Less, and more again: what an observed controller has counts.
-        record_try(&mut status, &of(2, 3));
-        assert_eq!(look(&mut status, &of(2, 3), &deployment("u", 2, 2, 2, 2)), (2, 2));
-        record_try(&mut status, &of(5, 4));
-        assert_eq!(look(&mut status, &of(5, 4), &deployment("u", 3, 2, 5, 5)), (2, 2), "not observed yet");
-        assert_eq!(look(&mut status, &of(5, 4), &deployment("u", 3, 3, 5, 5)), (5, 5));
+        record_try(&mut status, &deployment_task(2, 3));
+        assert_eq!(look(&mut status, &deployment_task(2, 3), &deployment("u", 2, 2, 2, 2)), (2, 2));
+        record_try(&mut status, &deployment_task(5, 4));
+        assert_eq!(look(&mut status, &deployment_task(5, 4), &deployment("u", 3, 2, 5, 5)), (2, 2), "not observed yet");
+        assert_eq!(look(&mut status, &deployment_task(5, 4), &deployment("u", 3, 3, 5, 5)), (5, 5));
         // Another one of its name has served nothing.
-        assert_eq!(look(&mut status, &of(5, 4), &deployment("v", 1, 1, 1, 5)), (1, 1));
+        assert_eq!(look(&mut status, &deployment_task(5, 4), &deployment("v", 1, 1, 1, 5)), (1, 1));
         record_no_copy(&mut status);
         assert_eq!((status.available, status.served), (Some(0), Some(0)));
     }
@@ -204,24 +207,25 @@ mod tests {
         }
     }
 
+    fn seen_pod(uid: &str, phase: &str, deleted: Option<&str>) -> Seen {
+        Seen::of(&json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase},
+            "metadata": {"name": "a", "namespace": "n", "uid": uid, "deletionTimestamp": deleted}}))
+    }
+
     #[test]
     fn an_end_is_recorded_once_and_of_one_copy() {
-        let pod = |uid: &str, phase: &str, deleted: Option<&str>| {
-            Seen::of(&json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase},
-                "metadata": {"name": "a", "namespace": "n", "uid": uid, "deletionTimestamp": deleted}}))
-        };
         let once = task("v1", "Pod", None, 0);
         let mut status = ScheduleStatus::default();
-        look(&mut status, &once, &pod("u", "Running", None));
+        look(&mut status, &once, &seen_pod("u", "Running", None));
         assert_eq!(status.finished, None);
-        look(&mut status, &once, &pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
+        look(&mut status, &once, &seen_pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
         assert_eq!(status.finished, None, "it ends because it is deleted");
-        look(&mut status, &once, &pod("u", "Succeeded", None));
-        look(&mut status, &once, &pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
+        look(&mut status, &once, &seen_pod("u", "Succeeded", None));
+        look(&mut status, &once, &seen_pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
         assert_eq!(status.finished, Some(true));
         record_removed(&mut status, None);
         assert_eq!((status.finished, status.available), (Some(true), Some(0)));
-        look(&mut status, &once, &pod("v", "Running", None));
+        look(&mut status, &once, &seen_pod("v", "Running", None));
         assert_eq!(status.finished, None);
         // Between the last report and the deletion.
         record_removed(&mut status, json!({"phase": "Succeeded"}).as_object());

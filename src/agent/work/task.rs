@@ -170,10 +170,9 @@ impl Task {
 
 /// Returns whether a name stays one part of a path, as API servers ask of every name.
 fn is_path_part(name: &str) -> bool {
-    let is_separator = |character: char| {
-        matches!(character, '/' | '%' | '?' | '#' | '\\') || character.is_control() || character.is_whitespace()
-    };
-    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(is_separator)
+    !name.is_empty()
+        && !matches!(name, "." | "..")
+        && !name.contains(|c: char| matches!(c, '/' | '%' | '?' | '#' | '\\') || c.is_control() || c.is_whitespace())
 }
 
 fn parse_manifest_target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
@@ -184,11 +183,10 @@ fn parse_manifest_target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusab
     else {
         return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
     };
-    let unknown = || {
+    let row = kinds.find_placeable(split_api_version(api_version).0, kind).ok_or_else(|| {
         let text = "the agent's value `placement.extraKinds` adds kinds that this cluster serves";
         Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}: {text}"))
-    };
-    let row = kinds.find_placeable(split_api_version(api_version).0, kind).ok_or_else(unknown)?;
+    })?;
     let namespace = text_at(&object, "/metadata/namespace");
     if row.namespaced && namespace.is_none() {
         return Err(Unusable::Invalid("the manifest lacks `metadata.namespace`".to_owned()));

@@ -72,8 +72,8 @@ impl Worker {
         self.look_at = Some(next);
         for copy in gone {
             // It may have been applied meanwhile.
-            let is_same = |uid: &str| uid == copy.uid;
-            let entry = self.entries.get(&copy.schedule).filter(|entry| entry.copy_uid().is_some_and(is_same));
+            let entry = self.entries.get(&copy.schedule);
+            let entry = entry.filter(|entry| entry.copy_uid().is_some_and(|uid| uid == copy.uid));
             if let Some(key) = entry.and_then(|entry| entry.task.key()).cloned() {
                 self.on_copy_gone(&key, &copy.uid, false);
             }

@@ -46,8 +46,9 @@ pub struct Warnings {
 
 fn subject_of(event: &Event) -> (String, String, String) {
     let about = &event.involved_object;
-    let text = |part: &Option<String>| part.clone().unwrap_or_default();
-    (text(&about.kind), text(&about.namespace), text(&about.name))
+    let [kind, namespace, name] =
+        [&about.kind, &about.namespace, &about.name].map(|part| part.clone().unwrap_or_default());
+    (kind, namespace, name)
 }
 
 /// Returns whether two are the same event, except for how often and when it happened.
@@ -116,21 +117,24 @@ mod tests {
         .unwrap()
     }
 
+    fn repeated_event(name: &str, message: &str, count: i32) -> Change<Event> {
+        let (message, count) = (Some(message.to_owned()), Some(count));
+        Change::One(Event { message, count, ..event(name, "p", "FailedMount") })
+    }
+
     #[test]
     fn a_warning_that_is_repeated_is_kept_and_changes_nothing() {
-        let counted = |name: &str, message: &str, count: i32| {
-            let (message, count) = (Some(message.to_owned()), Some(count));
-            Change::One(Event { message, count, ..event(name, "p", "FailedMount") })
-        };
         let mut warnings = Warnings::default();
-        assert!(warnings.take_event_change(counted("a", "no Secret", 1)));
-        assert!(!warnings.take_event_change(counted("a", "no Secret", 2)));
+        assert!(warnings.take_event_change(repeated_event("a", "no Secret", 1)));
+        assert!(!warnings.take_event_change(repeated_event("a", "no Secret", 2)));
         assert_eq!(warnings.find_warnings("Pod", "n", "p")[0].count, Some(2), "the newer one is kept");
-        assert!(warnings.take_event_change(counted("a", "no volume", 3)), "it says something else");
-        assert!(warnings.take_event_change(counted("b", "no volume", 1)), "another event");
-        assert!(warnings.take_event_change(counted("a", "no volume", 4)), "it is the latest again");
-        let gone = || Change::Gone(event("b", "p", "FailedMount"));
-        assert!(warnings.take_event_change(gone()) && !warnings.take_event_change(gone()));
+        assert!(warnings.take_event_change(repeated_event("a", "no volume", 3)), "it says something else");
+        assert!(warnings.take_event_change(repeated_event("b", "no volume", 1)), "another event");
+        assert!(warnings.take_event_change(repeated_event("a", "no volume", 4)), "it is the latest again");
+        for is_known in [true, false] {
+            let gone = Change::Gone(event("b", "p", "FailedMount"));
+            assert_eq!(warnings.take_event_change(gone), is_known);
+        }
         assert!(!warnings.take_event_change(Change::Gone(event("a", "unknown", "FailedMount"))));
         assert!(warnings.take_event_change(Change::All(Vec::new())));
         assert!(warnings.find_warnings("Pod", "n", "p").is_empty());

@@ -17,7 +17,7 @@ use super::task::{CopyKey, Task};
 use super::warnings::reduce_warning;
 use crate::api::crd::schedule::ScheduleStatus;
 use crate::api::labels::{ANNOTATION_ASK, API_VERSION, CLUSTER_GROUP, LABEL_INSTALL_KIND, LABEL_PLACED_BY};
-use crate::api::placeable::Placeable;
+use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Cluster, Schedule};
 use crate::daemon::log::OnChange;
 
@@ -103,21 +103,26 @@ pub async fn watch_schedules(context: Context, inputs: Sender<Input>) {
     };
     let api = Api::namespaced_with(context.control_plane.clone(), &context.namespace, &resource);
     let kinds = context.kinds.clone();
-    // One by one, so that one that cannot be read does not fail the watch.
-    let read = |object: DynamicObject| {
-        let name = object.name_any();
-        match object.try_parse::<Schedule>() {
-            Ok(schedule) => Some(Task::from_schedule(&kinds, schedule)),
-            Err(error) => {
-                tracing::warn!(%error, schedule = name, "a Schedule cannot be read");
-                None
-            }
-        }
-    };
-    follow_stream(watcher(api, Config::default()), "schedules", read, inputs, |change| {
-        Input::Schedules(Box::new(change))
-    })
+    follow_stream(
+        watcher(api, Config::default()),
+        "schedules",
+        |object| read_schedule(&kinds, object),
+        inputs,
+        |change| Input::Schedules(Box::new(change)),
+    )
     .await;
+}
+
+/// Reads a Schedule, each by itself, so that one that cannot be read does not fail the watch.
+fn read_schedule(kinds: &Kinds, object: DynamicObject) -> Option<(Task, ScheduleStatus)> {
+    let name = object.name_any();
+    match object.try_parse::<Schedule>() {
+        Ok(schedule) => Some(Task::from_schedule(kinds, schedule)),
+        Err(error) => {
+            tracing::warn!(%error, schedule = name, "a Schedule cannot be read");
+            None
+        }
+    }
 }
 
 /// Follows the copies of one kind.
@@ -125,42 +130,52 @@ pub async fn watch_copies(context: Context, kind: &'static Placeable, inputs: Se
     let config =
         Config::default().labels(&format!("{LABEL_PLACED_BY}={}", context.placed_by)).any_semantic().page_size(100);
     let version = kind.api_version();
-    let read = |object: DynamicObject| {
-        let key = CopyKey::new(kind, object.namespace().as_deref(), &object.name_any());
-        Some((key, Seen::of(&object_json(&object, &version, kind.kind))))
-    };
-    follow_stream(watcher(context.all_namespaces_api(kind), config), kind.plural, read, inputs, |change| {
-        Input::Copies(kind, Box::new(change))
-    })
+    follow_stream(
+        watcher(context.all_namespaces_api(kind), config),
+        kind.plural,
+        |object| {
+            let key = CopyKey::new(kind, object.namespace().as_deref(), &object.name_any());
+            Some((key, Seen::of(&object_json(&object, &version, kind.kind))))
+        },
+        inputs,
+        |change| Input::Copies(kind, Box::new(change)),
+    )
     .await;
 }
 
 /// Follows the metadata of all objects of a kind that lies between a copy and its pods.
 pub async fn watch_owners(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
-    let read = |object: PartialObjectMeta<DynamicObject>| {
-        let controller = object.owner_references().iter().find(|owner| owner.controller == Some(true));
-        let controller = controller.map(|owner| owner.uid.clone());
-        Some((object.uid()?, controller))
-    };
     let api: Api<PartialObjectMeta<DynamicObject>> = kind.objects_api(&context.local, None);
     let stream = watcher(api, Config::default().any_semantic());
-    follow_stream(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
+    follow_stream(stream, kind.plural, read_controller_uid, inputs, |change| Input::Owners(kind.plural, change)).await;
+}
+
+/// The uid of an object, with that of its controller.
+fn read_controller_uid(object: PartialObjectMeta<DynamicObject>) -> Option<(String, Option<String>)> {
+    let controller = object.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let controller = controller.map(|owner| owner.uid.clone());
+    Some((object.uid()?, controller))
 }
 
 /// Follows the warnings of the workload cluster.
 pub async fn watch_warnings(context: Context, inputs: Sender<Input>) {
     let api: Api<core::v1::Event> = Api::all(context.local.clone());
     let config = Config::default().fields("type=Warning").any_semantic().page_size(200);
-    let input = |change| Input::Warnings(Box::new(change));
-    follow_stream(watcher(api, config), "events", reduce_warning, inputs, input).await;
+    follow_stream(watcher(api, config), "events", reduce_warning, inputs, |change| Input::Warnings(Box::new(change)))
+        .await;
 }
 
 /// Follows the labels of all namespaces of the workload cluster.
 pub async fn watch_namespaces(context: Context, inputs: Sender<Input>) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.local.clone());
-    let read =
-        |object: PartialObjectMeta<Namespace>| Some((object.name_any(), SeenNamespace::from_labels(object.labels())));
-    follow_stream(watcher(api, Config::default().any_semantic()), "namespaces", read, inputs, Input::Namespaces).await;
+    follow_stream(
+        watcher(api, Config::default().any_semantic()),
+        "namespaces",
+        |object| Some((object.name_any(), SeenNamespace::from_labels(object.labels()))),
+        inputs,
+        Input::Namespaces,
+    )
+    .await;
 }
 
 /// Follows the workloads of installations of the service: each of them has a Deployment, also in a namespace that its operator
@@ -168,14 +183,26 @@ pub async fn watch_namespaces(context: Context, inputs: Sender<Input>) {
 pub async fn watch_installations(context: Context, inputs: Sender<Input>) {
     let api: Api<PartialObjectMeta<Deployment>> = Api::all(context.local.clone());
     let config = Config::default().labels(LABEL_INSTALL_KIND).any_semantic();
-    let read = |object: PartialObjectMeta<Deployment>| Some((object.uid()?, object.namespace()?));
-    follow_stream(watcher(api, config), "installations", read, inputs, Input::Installations).await;
+    follow_stream(
+        watcher(api, config),
+        "installations",
+        |object| Some((object.uid()?, object.namespace()?)),
+        inputs,
+        Input::Installations,
+    )
+    .await;
 }
 
 /// Follows the question of the scheduler, an annotation of the own Cluster.
 pub async fn watch_ask(context: Context, inputs: Sender<Input>) {
     let api: Api<PartialObjectMeta<Cluster>> = Api::all(context.control_plane.clone());
     let config = Config::default().fields(&format!("metadata.name={}", context.cluster));
-    let read = |object: PartialObjectMeta<Cluster>| Some(object.annotations().get(ANNOTATION_ASK).cloned());
-    follow_stream(watcher(api, config), "cluster", read, inputs, Input::Ask).await;
+    follow_stream(
+        watcher(api, config),
+        "cluster",
+        |object| Some(object.annotations().get(ANNOTATION_ASK).cloned()),
+        inputs,
+        Input::Ask,
+    )
+    .await;
 }

@@ -206,6 +206,11 @@ fn escape_bounded(text: &str, most: usize, harmful: impl Fn(char) -> bool) -> Co
     Cow::Owned(escaped)
 }
 
+/// Returns whether a text has one of these words.
+pub fn contains_any(text: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| text.contains(word))
+}
+
 /// A text about an error with the causes of that, each once.
 pub fn with_causes(mut text: String, error: &dyn std::error::Error) -> String {
     let mut source = error.source();

@@ -185,14 +185,13 @@ async fn mounting_pods(server: &Server, claim: &ObjectRef) -> Option<String> {
 
 /// Names of the pods that mount a claim, and have not ended.
 fn find_mounting_pods<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
-    let mounts = |pod: &&Value| {
-        let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
-        !has_ended
-            && items_at(pod, "/spec/volumes")
-                .iter()
-                .any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
-    };
-    pods.iter().filter(mounts).filter_map(|pod| text_at(pod, "/metadata/name")).collect()
+    pods.iter().filter(|pod| mounts_claim(pod, claim)).filter_map(|pod| text_at(pod, "/metadata/name")).collect()
+}
+
+fn mounts_claim(pod: &Value, claim: &str) -> bool {
+    let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+    !has_ended
+        && items_at(pod, "/spec/volumes").iter().any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
 }
 
 #[cfg(test)]
@@ -203,18 +202,23 @@ mod tests {
     use crate::k8s::event::Events;
     use crate::k8s::test_api;
 
+    fn listed_resource(plural: &str, kind: &str) -> Value {
+        json!({"name": plural, "kind": kind, "namespaced": true, "verbs": ["list", "get", "delete"]})
+    }
+
     /// A cluster in which widgets cannot be converted, and a gadget with a finalizer is in the namespace. `everywhere` answers
     /// the list of gadgets in the whole cluster.
     fn server(everywhere: Value) -> Server {
-        let kind = |plural: &str, kind: &str| json!({"name": plural, "kind": kind, "namespaced": true, "verbs": ["list", "get", "delete"]});
         let client = test_api::api(move |uri, _| match uri.path() {
-            "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind("pods", "Pod")]}),
+            "/api/v1" => {
+                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [listed_resource("pods", "Pod")]})
+            }
             "/apis" => {
                 json!({"kind": "APIGroupList", "groups": [{"name": "bug.example", "preferredVersion": {"groupVersion": "bug.example/v2", "version": "v2"},
                 "versions": [{"groupVersion": "bug.example/v2", "version": "v2"}]}]})
             }
             "/apis/bug.example/v2" => {
-                json!({"kind": "APIResourceList", "groupVersion": "bug.example/v2", "resources": [kind("widgets", "Widget"), kind("gadgets", "Gadget")]})
+                json!({"kind": "APIResourceList", "groupVersion": "bug.example/v2", "resources": [listed_resource("widgets", "Widget"), listed_resource("gadgets", "Gadget")]})
             }
             "/apis/bug.example/v2/widgets" => {
                 let mut failure = test_api::failure(500);
@@ -273,18 +277,19 @@ mod tests {
         assert!(why.contains("Gadget g (bug.example/held)"), "{why}");
     }
 
+    fn mounting_pod(name: &str, claim: &str, phase: &str) -> Value {
+        json!({ "metadata": { "name": name }, "status": { "phase": phase },
+            "spec": { "volumes": [{ "name": "x", "emptyDir": {} },
+                { "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } })
+    }
+
     #[test]
     fn pods_that_mount_a_claim_and_have_not_ended_hold_it() {
-        let pod = |name: &str, claim: &str, phase: &str| {
-            json!({ "metadata": { "name": name }, "status": { "phase": phase },
-                "spec": { "volumes": [{ "name": "x", "emptyDir": {} },
-                    { "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } })
-        };
         let pods = [
-            pod("a", "data-etcd-0", "Running"),
-            pod("b", "data-etcd-0", "Pending"),
-            pod("c", "data-etcd-1", "Running"),
-            pod("d", "data-etcd-0", "Succeeded"),
+            mounting_pod("a", "data-etcd-0", "Running"),
+            mounting_pod("b", "data-etcd-0", "Pending"),
+            mounting_pod("c", "data-etcd-1", "Running"),
+            mounting_pod("d", "data-etcd-0", "Succeeded"),
         ];
         assert_eq!(find_mounting_pods(&pods, "data-etcd-0"), ["a", "b"]);
         assert!(find_mounting_pods(&pods, "data-etcd-2").is_empty());

@@ -72,13 +72,12 @@ impl JournalStep {
         {
             return Some(format!("its version is not `{}`", visible_line(&self.api_version)));
         }
-        let names_it = |patch: &Value| self.is_about(patch);
         let (sound, entries): (bool, &[Value]) = match &self.undo {
             Undo::Delete => (true, &[]),
             Undo::Reapply { patch, theirs } => {
-                (names_it(patch) && theirs.as_ref().is_none_or(|Theirs { patch, .. }| names_it(patch)), &[])
+                (self.is_about(patch) && theirs.as_ref().is_none_or(|Theirs { patch, .. }| self.is_about(patch)), &[])
             }
-            Undo::Release { patch, entries } => (names_it(patch), entries),
+            Undo::Release { patch, entries } => (self.is_about(patch), entries),
             Undo::Recreate { manifest } if manifest.is_null() => (true, &[]),
             Undo::Recreate { manifest } if ObjectRef::of(manifest).as_ref() != Some(object) => (false, &[]),
             Undo::Recreate { manifest } if !owner.has_owner_labels(manifest) => {
@@ -86,7 +85,7 @@ impl JournalStep {
                     "the object that it would create does not have the labels of this installation".to_owned(),
                 );
             }
-            Undo::Recreate { manifest } => (names_it(manifest), &[]),
+            Undo::Recreate { manifest } => (self.is_about(manifest), &[]),
         };
         if !sound {
             return Some("it names one object, but would write to another".to_owned());
@@ -97,19 +96,21 @@ impl JournalStep {
 
     /// Returns whether a patch, or a manifest, leaves the identity of the object alone.
     fn is_about(&self, patch: &Value) -> bool {
-        let same = |pointer: &str, known: Option<&str>| {
-            patch.pointer(pointer).is_none_or(|value| value.as_str() == known && known.is_some())
-        };
         (patch.is_null() || patch.is_object())
-            && same("/apiVersion", Some(&self.api_version))
-            && same("/kind", Some(&self.object.kind))
-            && same("/metadata/name", Some(&self.object.name))
-            && same("/metadata/namespace", self.object.namespace.as_deref())
+            && is_field_unchanged(patch, "/apiVersion", Some(&self.api_version))
+            && is_field_unchanged(patch, "/kind", Some(&self.object.kind))
+            && is_field_unchanged(patch, "/metadata/name", Some(&self.object.name))
+            && is_field_unchanged(patch, "/metadata/namespace", self.object.namespace.as_deref())
             && patch.get("metadata").is_none_or(Value::is_object)
             && ["uid", "ownerReferences", "managedFields", "generateName"]
                 .iter()
                 .all(|field| patch.get("metadata").is_none_or(|metadata| metadata.get(field).is_none()))
     }
+}
+
+/// Returns true where a patch does not have a field, or has it as it is known.
+fn is_field_unchanged(patch: &Value, pointer: &str, known: Option<&str>) -> bool {
+    patch.pointer(pointer).is_none_or(|value| value.as_str() == known && known.is_some())
 }
 
 impl Engine {
@@ -230,11 +231,14 @@ mod tests {
         Undo::Reapply { patch, theirs: None }
     }
 
+    fn undo_by_release(patch: Value, entries: Vec<Value>) -> Undo {
+        Undo::Release { patch, entries }
+    }
+
     #[test]
     fn a_step_is_about_one_object_that_a_chart_renders() {
         let mut whole =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": "fleet"}});
-        let release = |patch: Value, entries: Vec<Value>| Undo::Release { patch, entries };
         let tool = json!({"manager": "helm", "operation": "Apply"});
         let data = json!({"data": {"a": "1"}, "metadata": {"labels": {"x": null}}});
         let unlabelled = Undo::Recreate { manifest: whole.clone() };
@@ -245,8 +249,8 @@ mod tests {
             Undo::Delete,
             reapply(data.clone()),
             reapply(Value::Null),
-            release(whole.clone(), vec![tool.clone()]),
-            release(json!({}), Vec::new()),
+            undo_by_release(whole.clone(), vec![tool.clone()]),
+            undo_by_release(json!({}), Vec::new()),
             Undo::Recreate { manifest: whole.clone() },
             Undo::Recreate { manifest: Value::Null },
         ] {
@@ -264,8 +268,8 @@ mod tests {
             (reapply(json!([1])), "another"),
             (reapply(json!({"metadata": {"ownerReferences": []}})), "another"),
             (Undo::Reapply { patch: data.clone(), theirs: Some(theirs) }, "another"),
-            (release(other.clone(), Vec::new()), "another"),
-            (release(json!({}), vec![tool, forged]), "neither kubectl nor Helm"),
+            (undo_by_release(other.clone(), Vec::new()), "another"),
+            (undo_by_release(json!({}), vec![tool, forged]), "neither kubectl nor Helm"),
             (Undo::Recreate { manifest: other }, "another"),
             (Undo::Recreate { manifest: json!({}) }, "another"),
             (unlabelled, "labels"),
@@ -304,40 +308,39 @@ mod tests {
         }
     }
 
+    /// Whether a step of a journal is confirmed by the file, and the claims that are known then.
+    fn confirm_step(engine: &Engine, known: &Journal, install_uid: &str, step: &JournalStep) -> (bool, Vec<String>) {
+        let mut journal = Journal { install_uid: install_uid.to_owned(), steps: vec![step.clone()], ..known.clone() };
+        engine.confirm_local_steps(&mut journal).unwrap();
+        (journal.steps[0].witnessed, journal.claims)
+    }
+
     #[test]
     fn what_a_journal_in_a_cluster_says_is_confirmed_by_the_file_on_this_machine_word_for_word() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let object = || ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
-        let honest = || step(object(), "apps/v1", reapply(json!({"spec": {"replicas": 1}})));
+        let object = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
+        let honest = step(object.clone(), "apps/v1", reapply(json!({"spec": {"replicas": 1}})));
         let mut known = Journal::new("install", "u");
-        known.steps = vec![JournalStep { witnessed: true, ..honest() }];
+        known.steps = vec![JournalStep { witnessed: true, ..honest.clone() }];
         let mut file = LocalJournal::open_journal_file(&path, &known).unwrap();
         file.append_claims(&["claim".to_owned()]).unwrap();
         file.append_steps(&known.steps).unwrap();
-        let hearsay = step(object(), "apps/v1", reapply(json!({"spec": {"replicas": 9}})));
+        let hearsay = step(object, "apps/v1", reapply(json!({"spec": {"replicas": 9}})));
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty()))
         });
         let options = crate::apply::Options { journal: Some(path.clone()), ..crate::apply::Options::default() };
-        let engine = |runtime: &tokio::runtime::Runtime| {
-            let _guard = runtime.enter();
-            Engine::new(kube::Client::new(service, "fleet"), owner(), options.clone(), crate::k8s::Events::none())
-        };
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let engine = engine(&runtime);
-        let witnessed = |install_uid: &str, step: &JournalStep| {
-            let mut journal =
-                Journal { install_uid: install_uid.to_owned(), steps: vec![step.clone()], ..known.clone() };
-            engine.confirm_local_steps(&mut journal).unwrap();
-            (journal.steps[0].witnessed, journal.claims)
-        };
-        assert_eq!(witnessed("u", &honest()), (true, vec!["claim".to_owned()]));
-        assert_eq!(witnessed("u", &hearsay), (false, vec!["claim".to_owned()]));
-        assert_eq!(witnessed("other", &honest()), (false, Vec::new()));
+        let guard = runtime.enter();
+        let engine = Engine::new(kube::Client::new(service, "fleet"), owner(), options, crate::k8s::Events::none());
+        drop(guard);
+        assert_eq!(confirm_step(&engine, &known, "u", &honest), (true, vec!["claim".to_owned()]));
+        assert_eq!(confirm_step(&engine, &known, "u", &hearsay), (false, vec!["claim".to_owned()]));
+        assert_eq!(confirm_step(&engine, &known, "other", &honest), (false, Vec::new()));
         // What this process has from the cluster alone is no testimony when it is written down.
         file.append_steps(std::slice::from_ref(&hearsay)).unwrap();
-        assert!(!witnessed("u", &hearsay).0);
+        assert!(!confirm_step(&engine, &known, "u", &hearsay).0);
         // A file that cannot be read is not a file that is not there.
         fs_err::remove_file(&path).unwrap();
         fs_err::create_dir(&path).unwrap();

@@ -2,6 +2,7 @@
 //! whether anything can be undone by it.
 
 use std::io;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -35,16 +36,13 @@ impl Engine {
         if made_by != Some(&journal.install_uid) || journal.is_removal() {
             return Ok(None);
         }
-        let useless = |why| inventory::Error::File {
-            path: path.to_owned(),
-            source: io::Error::new(io::ErrorKind::InvalidData, why),
-        };
         if let Some(step) = journal.steps.iter().find(|step| step.undo.is_without_values()) {
-            return Err(useless(values_lost(&step.object)).into());
+            return Err(useless_copy(path, values_lost(&step.object)).into());
         }
         match self.ready_since(server, &journal, state).await? {
             Some(object) => {
-                Err(useless(format!("that run was meant to create {object}, which has become ready since")).into())
+                Err(useless_copy(path, format!("that run was meant to create {object}, which has become ready since"))
+                    .into())
             }
             None => Ok(Some(journal)),
         }
@@ -69,6 +67,11 @@ impl Engine {
     }
 }
 
+/// Error about a copy by which nothing can be undone.
+fn useless_copy(path: &Path, why: String) -> inventory::Error {
+    inventory::Error::File { path: path.to_owned(), source: io::Error::new(io::ErrorKind::InvalidData, why) }
+}
+
 /// Returns the reason that a step cannot be undone: the former values of its object are not in the copy.
 pub(crate) fn values_lost(object: &ObjectRef) -> String {
     format!("the former values of {object} were only in the cluster's journal, which is lost")
@@ -77,7 +80,9 @@ pub(crate) fn values_lost(object: &ObjectRef) -> String {
 /// Returns whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any
 /// more.
 fn has_been_ready(live: &Value) -> bool {
-    let some = |path| number_at(live, path).is_some_and(|count| count > 0);
     let complete = status_condition(live, "Progressing").and_then(|rollout| text_at(rollout, "/reason"));
-    some("/status/readyReplicas") || some("/status/availableReplicas") || complete == Some("NewReplicaSetAvailable")
+    ["/status/readyReplicas", "/status/availableReplicas"]
+        .iter()
+        .any(|path| number_at(live, path).is_some_and(|count| count > 0))
+        || complete == Some("NewReplicaSetAvailable")
 }

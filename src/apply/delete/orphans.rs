@@ -253,19 +253,12 @@ fn retained_volume_reason(object: ObjectRef) -> ObjectReason {
 
 /// The uids of what controllers made of kept workloads, by our templates: it goes with those.
 fn of_the_kept(objects: &[(Kind, Value)], kept: &[ObjectReason]) -> BTreeSet<String> {
-    let by_kept = |object: &Value, owner: &Value| {
-        kept.iter().any(|kept| {
-            text_at(owner, "/kind") == Some(&kept.object.kind)
-                && text_at(owner, "/name") == Some(&kept.object.name)
-                && text_at(object, "/metadata/namespace") == kept.object.namespace.as_deref()
-        })
-    };
     let mut theirs: BTreeSet<String> = BTreeSet::new();
     loop {
         let before = theirs.len();
         for (_, object) in objects {
             let Some(owner) = controlling_owner(object) else { continue };
-            if by_kept(object, owner) || theirs.contains(text_at(owner, "/uid").unwrap_or_default()) {
+            if is_kept_controller(object, owner, kept) || theirs.contains(text_at(owner, "/uid").unwrap_or_default()) {
                 theirs.insert(object_uid(object).to_owned());
             }
         }
@@ -273,4 +266,13 @@ fn of_the_kept(objects: &[(Kind, Value)], kept: &[ObjectReason]) -> BTreeSet<Str
             return theirs;
         }
     }
+}
+
+/// Returns whether the controller of an object is among those that are kept.
+fn is_kept_controller(object: &Value, owner: &Value, kept: &[ObjectReason]) -> bool {
+    kept.iter().any(|kept| {
+        text_at(owner, "/kind") == Some(&kept.object.kind)
+            && text_at(owner, "/name") == Some(&kept.object.name)
+            && text_at(object, "/metadata/namespace") == kept.object.namespace.as_deref()
+    })
 }

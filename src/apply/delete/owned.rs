@@ -26,16 +26,16 @@ impl Engine {
     /// whose objects others have put back, since the removal would forget the record and remove nothing.
     pub(crate) async fn what_is_ours(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
         let labelled = self.find_labelled(server, state).await?;
-        let recorded = |found: &Found| {
-            state.record.iter().flat_map(|record| &record.inventory).any(|item| item.object == found.object)
-        };
-        if state.is_empty() || labelled.ours.is_empty() && labelled.others.iter().any(recorded) {
+        if state.is_empty()
+            || labelled.ours.is_empty() && labelled.others.iter().any(|found| is_in_inventory(state, found))
+        {
             labelled.not_only_others()?;
         }
         // Those that an interrupted adoption would only give back: nothing would be removed but the record.
         let returned: Vec<&JournalStep> = given_back(state).collect();
-        let is_returned = |found: &Found| returned.iter().any(|step| step.object == found.object);
-        if labelled.ours.iter().any(recorded) && labelled.ours.iter().all(is_returned) {
+        if labelled.ours.iter().any(|found| is_in_inventory(state, found))
+            && labelled.ours.iter().all(|found| returned.iter().any(|step| step.object == found.object))
+        {
             return Err(made_by_others(labelled.ours.iter().chain(&labelled.others)));
         }
         Ok(labelled)
@@ -51,10 +51,9 @@ impl Engine {
         let mut claims = labelled.without_others(self.list_persistent_volume_claims(server).await?);
         // Nor is the data ours of a set that is given back.
         claims.retain(|claim| {
-            let of = |step: &JournalStep| {
+            !given_back(state).any(|step| {
                 step.object.is_kind("apps", "StatefulSet") && claim_of(&claim.object.name, &step.object.name)
-            };
-            !given_back(state).any(of)
+            })
         });
         Ok(claims)
     }
@@ -99,17 +98,12 @@ impl Engine {
             .buffer_unordered(self.options.parallel)
             .collect()
             .await;
-        let recorded = |kind: &Kind| {
-            let items = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
-            let begun = state.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
-            items.chain(begun).any(|object| object.is_kind(&kind.group, &kind.kind) && !object.is_kind("", "Namespace"))
-        };
         let mut found = Labelled::default();
         for (kind, answer) in answers {
             let objects = match answer {
                 Ok(objects) => objects,
                 // A kind of which nothing is recorded need not be readable, nor one that newer clusters have be served.
-                Err(error) if (error.is_forbidden() || error.is_not_found()) && !recorded(kind) => continue,
+                Err(error) if (error.is_forbidden() || error.is_not_found()) && !records_kind(state, kind) => continue,
                 Err(error) => return Err(Error::from_api_error(format!("list {}", kind.plural), error)),
             };
             for live in objects {
@@ -166,6 +160,18 @@ impl Engine {
     }
 }
 
+/// Returns whether the record has an object that was found.
+fn is_in_inventory(state: &State, found: &Found) -> bool {
+    state.record.iter().flat_map(|record| &record.inventory).any(|item| item.object == found.object)
+}
+
+/// Returns whether record or journal has an object of a kind, other than the namespace.
+fn records_kind(state: &State, kind: &Kind) -> bool {
+    let items = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
+    let begun = state.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
+    items.chain(begun).any(|object| object.is_kind(&kind.group, &kind.kind) && !object.is_kind("", "Namespace"))
+}
+
 /// The steps of objects that an interrupted run adopted from others. Objects that the record had before that run, or that a
 /// backup restored together with the record, belong to this installation.
 pub(crate) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
@@ -201,36 +207,49 @@ mod tests {
 
     use super::*;
 
+    /// Number of the objects that are given back where the record has `recorded`, and the journal a step that releases
+    /// ConfigMap `config` to `entries`.
+    fn count_given_back(recorded: &str, entries: Value) -> usize {
+        let step = json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config", "uid": "new", "apiVersion": "v1",
+            "undo": "release", "patch": {}, "entries": entries});
+        let state = State {
+            record: serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
+                "namespaceCreated": true, "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"},
+                "written": "", "release": {"chart": "", "version": "", "valuesDigest": ""}, "inventory": [
+                    {"kind": "ConfigMap", "namespace": "fleet", "name": recorded, "uid": "old", "origin": "created"}]}))
+            .unwrap(),
+            journal: serde_json::from_value(
+                json!({"run": "", "command": "install", "started": "", "installUid": "u", "steps": [step]}),
+            )
+            .unwrap(),
+            ..State::default()
+        };
+        given_back(&state).count()
+    }
+
+    fn restored_entry(operation: &str, labels: Value) -> Value {
+        json!([{"manager": "backup-server", "operation": operation, "fieldsV1": {"f:metadata": {"f:labels": labels}}}])
+    }
+
     #[test]
     fn what_came_back_from_a_backup_is_not_given_back() {
-        let release = |entries: Value| -> JournalStep {
-            serde_json::from_value(json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config", "uid": "new",
-                "apiVersion": "v1", "undo": "release", "patch": {}, "entries": entries}))
-            .unwrap()
-        };
-        let state = |recorded: &str, entries: Value| {
-            let mut state = State {
-                record: serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
-                    "namespaceCreated": true, "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"},
-                    "written": "", "release": {"chart": "", "version": "", "valuesDigest": ""}, "inventory": [
-                        {"kind": "ConfigMap", "namespace": "fleet", "name": recorded, "uid": "old", "origin": "created"}]}))
-                .unwrap(),
-                journal: serde_json::from_value(
-                    json!({"run": "", "command": "install", "started": "", "installUid": "u", "steps": []}),
-                )
-                .unwrap(),
-                ..State::default()
-            };
-            state.journal.as_mut().unwrap().steps.push(release(entries));
-            state
-        };
-        let entry = |operation: &str, labels: Value| json!([{"manager": "backup-server", "operation": operation, "fieldsV1": {"f:metadata": {"f:labels": labels}}}]);
-        let labels = || json!({format!("f:{}", crate::inventory::owner::INSTALL_LABEL): {}});
-        let returned = |state: &State| given_back(state).count();
-        assert_eq!(returned(&state("config", entry("Update", labels()))), 0, "a copy of what the record has");
-        assert_eq!(returned(&state("another", entry("Update", labels()))), 1, "the record does not have it");
-        assert_eq!(returned(&state("config", entry("Update", json!({})))), 1, "somebody made it without our labels");
-        assert_eq!(returned(&state("config", entry("Apply", labels()))), 1, "somebody applies it");
-        assert_eq!(returned(&state("config", json!([]))), 1, "nothing is known of who made it");
+        let labels = json!({format!("f:{}", crate::inventory::owner::INSTALL_LABEL): {}});
+        assert_eq!(
+            count_given_back("config", restored_entry("Update", labels.clone())),
+            0,
+            "a copy of what the record has"
+        );
+        assert_eq!(
+            count_given_back("another", restored_entry("Update", labels.clone())),
+            1,
+            "the record does not have it"
+        );
+        assert_eq!(
+            count_given_back("config", restored_entry("Update", json!({}))),
+            1,
+            "somebody made it without our labels"
+        );
+        assert_eq!(count_given_back("config", restored_entry("Apply", labels.clone())), 1, "somebody applies it");
+        assert_eq!(count_given_back("config", json!([])), 1, "nothing is known of who made it");
     }
 }

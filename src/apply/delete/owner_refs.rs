@@ -29,9 +29,9 @@ impl Labelled {
     /// Refuses to remove an installation whose objects were all created by others, and a running one that others have
     /// applied: its self-made keys would be deleted while its pods still use them.
     pub(crate) fn not_only_others(&self) -> Result<(), Error> {
-        let is_workload = |found: &Found| WORKLOADS.iter().any(|(group, kind)| found.object.is_kind(group, kind));
         let keys_only = self.ours.iter().all(|found| managed_fields::is_of_keys(&found.live));
-        let runs = keys_only && self.others.iter().any(is_workload);
+        let runs = keys_only
+            && self.others.iter().any(|found| WORKLOADS.iter().any(|(group, kind)| found.object.is_kind(group, kind)));
         if self.others.is_empty() || !(self.ours.is_empty() || runs) {
             return Ok(());
         }
@@ -52,12 +52,12 @@ impl Labelled {
 
 /// The error of a removal of which all objects are of others.
 pub(super) fn made_by_others<'f>(objects: impl Iterator<Item = &'f Found>) -> Error {
-    let foreign = |found: &Found| Foreign {
+    let foreign = objects.map(|found| Foreign {
         object: found.object.clone(),
         managers: managed_fields::list_managers(&found.live),
         install: None,
-    };
-    Error::MadeByOthers { objects: objects.map(foreign).collect() }
+    });
+    Error::MadeByOthers { objects: foreign.collect() }
 }
 
 impl Engine {

@@ -48,16 +48,17 @@ impl Former {
 /// level is not lower. With a lower one, anyone who can write the record could lift the restrictions on the namespace's
 /// pods.
 fn explain_weaker_security(live: &Value, manifest: &Value) -> Option<String> {
-    let rank = |object: &Value| match text_at(object, ENFORCE) {
-        Some("restricted") => 2,
-        Some("baseline") => 1,
+    let [was, is] = [manifest, live].map(|object| text_at(object, ENFORCE).unwrap_or("none"));
+    (rank_security_level(was) < rank_security_level(is))
+        .then(|| format!("a record cannot lower its Pod Security level from `{is}` to `{}`", visible_line(was)))
+}
+
+fn rank_security_level(level: &str) -> u8 {
+    match level {
+        "restricted" => 2,
+        "baseline" => 1,
         _ => 0,
-    };
-    let level = |object| text_at(object, ENFORCE).unwrap_or("none").to_owned();
-    (rank(manifest) < rank(live)).then(|| {
-        let (was, is) = (level(manifest), level(live));
-        format!("a record cannot lower its Pod Security level from `{is}` to `{}`", visible_line(&was))
-    })
+    }
 }
 
 impl Engine {
@@ -126,14 +127,6 @@ mod tests {
         let object = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
         let manifest = json!({"spec": {"replicas": 1, "paused": false}});
         let record = Record::new(&Owner::new("control-plane", "demo", "fleet"), "u".into(), Release::default());
-        let item = |digest: String| Item {
-            object: object.clone(),
-            uid: String::new(),
-            origin: Origin::Created,
-            policy: Policy::Delete,
-            digest,
-            fields: 0,
-        };
         let scaled = json!({"spec": {"paused": false}});
         for (applied, expected) in [
             (digest_manifest("u", &manifest), Some(&manifest)),
@@ -142,16 +135,25 @@ mod tests {
             (digest_manifest("u", &json!({"spec": {"paused": true}})), None),
             (digest_manifest("v", &manifest), None),
         ] {
-            assert_eq!(as_applied(&record, &item(applied), manifest.clone()).as_ref(), expected);
+            let item = Item {
+                object: object.clone(),
+                uid: String::new(),
+                origin: Origin::Created,
+                policy: Policy::Delete,
+                digest: applied,
+                fields: 0,
+            };
+            assert_eq!(as_applied(&record, &item, manifest.clone()).as_ref(), expected);
         }
+    }
+
+    fn namespace_at_level(level: Option<&str>) -> Value {
+        let labels = level.map(|level| json!({"pod-security.kubernetes.io/enforce": level}));
+        json!({"metadata": {"labels": labels}})
     }
 
     #[test]
     fn no_record_lowers_the_pod_security_of_a_namespace() {
-        let namespace = |level: Option<&str>| {
-            let labels = level.map(|level| json!({"pod-security.kubernetes.io/enforce": level}));
-            json!({"metadata": {"labels": labels}})
-        };
         for (live, former, allowed) in [
             (Some("restricted"), Some("restricted"), true),
             (Some("restricted"), Some("baseline"), false),
@@ -160,7 +162,7 @@ mod tests {
             (Some("baseline"), Some("restricted"), true),
             (None, Some("privileged"), true),
         ] {
-            let why = explain_weaker_security(&namespace(live), &namespace(former));
+            let why = explain_weaker_security(&namespace_at_level(live), &namespace_at_level(former));
             assert_eq!(why.is_none(), allowed, "{live:?} to {former:?}: {why:?}");
         }
     }

@@ -72,12 +72,13 @@ mod tests {
 
     #[test]
     fn a_refused_step_is_shown_on_one_line_whatever_its_name() {
-        let config = || ObjectRef::new(&Kind::from_table("", "ConfigMap"), Some("fleet"), "config");
-        let mut object = config();
+        let config = ObjectRef::new(&Kind::from_table("", "ConfigMap"), Some("fleet"), "config");
+        let mut object = config.clone();
         object.name = format!("a\u{1b}[2J\n\u{202e}{}", "x".repeat(300));
         let shown = RefusedStep { object, why: "no".to_owned() }.to_string();
         assert!(shown.starts_with(r"ConfigMap fleet/a\u{1b}[2J\n\u{202e}xxx") && shown.ends_with("…: no"), "{shown}");
-        let many: Vec<RefusedStep> = (0..9).map(|_| RefusedStep { object: config(), why: "no".to_owned() }).collect();
+        let many: Vec<RefusedStep> =
+            (0..9).map(|_| RefusedStep { object: config.clone(), why: "no".to_owned() }).collect();
         assert!(join_refused(&many).ends_with("; and 4 more"));
     }
 }

@@ -175,12 +175,11 @@ impl Engine {
         self.find_keys(server, &mut journal).await?;
         let mut undoing = Undoing::default();
         // What keys the data is written under is known as long as there is any.
-        let is_data = |step: &JournalStep| journal.from_copy && step.object.is_kind("", "PersistentVolumeClaim");
-        let is_key = |step: &&JournalStep| step.undo == Undo::Delete && (step.policy == Policy::Keep || is_data(step));
-        let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = journal.steps.iter().rev().partition(is_key);
+        let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) =
+            journal.steps.iter().rev().partition(|step| is_key_step(&journal, step));
         // After the Secrets, of which a release that is rendered again takes its secret values.
-        let of_release = |step: &&JournalStep| step.undo != Undo::Delete && step.restore_source() == Source::Release;
-        let (again, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = rest.into_iter().partition(of_release);
+        let (again, rest): (Vec<&JournalStep>, Vec<&JournalStep>) =
+            rest.into_iter().partition(|step| step.undo != Undo::Delete && step.restore_source() == Source::Release);
         self.undo_steps(server, rest, &state, &Former::default(), &mut undoing).await?;
         let end = Instant::now() + GONE_WITHIN;
         let gone = self.wait_gone(server, std::mem::take(&mut undoing.pending), end).await;
@@ -206,11 +205,14 @@ impl Engine {
         }
         let Undoing { mut result, recreated, .. } = undoing;
         if !result.problems.is_empty() {
-            let failed = |state: &mut State| {
-                state.history.end_revision(Outcome::Failed, None);
-                note_uids(state, &recreated);
-            };
-            store.lock_store().await.finish_run(failed).await?;
+            store
+                .lock_store()
+                .await
+                .finish_run(|state| {
+                    state.history.end_revision(Outcome::Failed, None);
+                    note_uids(state, &recreated);
+                })
+                .await?;
             return Ok(result);
         }
         self.close_rollback(server, store, &journal, &state, &recreated, &mut result).await?;
@@ -314,8 +316,11 @@ impl Engine {
         if sets.is_empty() {
             return Ok(Default::default());
         }
-        let of_set = |claim: &Found| sets.iter().any(|set| claim_of(&claim.object.name, set));
-        let claims = self.list_persistent_volume_claims(server).await?.into_iter().filter(of_set);
+        let claims = self
+            .list_persistent_volume_claims(server)
+            .await?
+            .into_iter()
+            .filter(|claim| sets.iter().any(|set| claim_of(&claim.object.name, set)));
         if journal.from_copy {
             return Ok((Vec::new(), claims.filter(|claim| !is_terminating(&claim.live)).collect()));
         }
@@ -386,6 +391,12 @@ fn kept_data(object: ObjectRef) -> ObjectReason {
     let why =
         if object.is_kind("", "PersistentVolumeClaim") { "it may contain data" } else { "it cannot be recreated" };
     ObjectReason { object, reason: why.to_owned() }
+}
+
+/// Returns whether a step made a key that is kept as long as there is data, or restored data itself.
+fn is_key_step(journal: &Journal, step: &JournalStep) -> bool {
+    let is_data = journal.from_copy && step.object.is_kind("", "PersistentVolumeClaim");
+    step.undo == Undo::Delete && (step.policy == Policy::Keep || is_data)
 }
 
 /// Has the record know objects by the uids that they have now.

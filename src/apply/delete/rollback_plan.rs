@@ -89,10 +89,10 @@ impl Engine {
         plan.claims = made.into_iter().map(|claim| claim.object).collect();
         plan.kept = kept.into_iter().map(|claim| claim.object).collect();
         if !plan.kept.is_empty() || journal.from_copy {
-            let is_key = |object: &ObjectRef| {
-                journal.find_step(object).is_some_and(|step| step.policy == crate::inventory::Policy::Keep)
-            };
-            plan.steps.retain(|step| step.deed != Deed::Delete || !is_key(&step.object));
+            plan.steps.retain(|step| {
+                step.deed != Deed::Delete
+                    || journal.find_step(&step.object).is_none_or(|step| step.policy != crate::inventory::Policy::Keep)
+            });
         } else if journal.namespace_created && state.record.is_none() && self.made_namespace().await?.is_some() {
             plan.namespace = Some(namespace);
         }
@@ -111,18 +111,20 @@ impl Engine {
             return Ok(None);
         }
         let ours = live.as_ref().is_some_and(|live| self.is_undoable(step, live, state));
-        let adopted = |live: &serde_json::Value| {
-            (step.uid.is_empty() || step.uid == object_uid(live))
-                && (step.witnessed || managed_fields::owned_entry(live).is_some())
-        };
         let deed = match &step.undo {
             Undo::Delete if ours => Deed::Delete,
             Undo::Reapply { .. } if ours => Deed::Restore,
             Undo::Recreate { .. } if ours || live.is_none() => Deed::Recreate,
-            Undo::Release { .. } if live.as_ref().is_some_and(adopted) => Deed::GiveBack,
+            Undo::Release { .. } if live.as_ref().is_some_and(|live| is_adopted_by_step(step, live)) => Deed::GiveBack,
             _ => return Ok(None),
         };
         let source = (deed != Deed::Delete).then(|| step.restore_source());
         Ok(Some(PlannedUndo { object: object.clone(), deed, source }))
     }
+}
+
+/// Returns whether an object is the one that a step took over.
+fn is_adopted_by_step(step: &JournalStep, live: &serde_json::Value) -> bool {
+    (step.uid.is_empty() || step.uid == object_uid(live))
+        && (step.witnessed || managed_fields::owned_entry(live).is_some())
 }

@@ -9,7 +9,7 @@ use super::lost_journal::values_lost;
 use super::recorded_release::Former;
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::{Kind, split_api_version};
-use crate::apply::conflict::{self, Conflict};
+use crate::apply::conflict;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::apply::object::strip_server_fields;
@@ -35,8 +35,8 @@ impl StepOutcome {
     /// Outcome of an object that was restored: nothing where the write changed nothing, because the step was recorded
     /// and never done, or undone before.
     fn from_restored_object(live: &Value, restored: &Value) -> Self {
-        let version = |object| text_at(object, "/metadata/resourceVersion").map(str::to_owned);
-        if version(restored) == version(live) { Self::Nothing } else { Self::Restored }
+        let [before, after] = [live, restored].map(|object| text_at(object, "/metadata/resourceVersion"));
+        if before == after { Self::Nothing } else { Self::Restored }
     }
 }
 
@@ -179,7 +179,6 @@ impl Engine {
         former: &Value,
         entries: &[Value],
     ) -> Result<(), Error> {
-        let restore = |error| Error::for_object("restore", target, error);
         let patch = match server.apply_object(kind, &identity_manifest(live), ApplyOptions::default()).await {
             Ok(_) => former.clone(),
             // Some fields cannot be let go of, for no such object can be without them: the containers of a workload.
@@ -189,10 +188,13 @@ impl Engine {
                 let whole = former.get("kind").is_some();
                 if whole { managed_fields::merge_diff(&strip_server_fields(live), former) } else { former.clone() }
             }
-            Err(error) => return Err(restore(error)),
+            Err(error) => return Err(Error::for_object("restore", target, error)),
         };
         if patch.as_object().is_some_and(|map| !map.is_empty()) {
-            server.patch_object(kind, target, &patch).await.map_err(restore)?;
+            server
+                .patch_object(kind, target, &patch)
+                .await
+                .map_err(|error| Error::for_object("restore", target, error))?;
         }
         self.hand_over(server, kind, target, entries).await?;
         self.events.send_event(Event::Object { object: target.clone(), done: Done::Restored });
@@ -223,10 +225,9 @@ impl Engine {
             let conflicts = conflict::parse_conflicts(&error, target, &manifest, live.as_ref());
             let (by_hand, others): (Vec<_>, Vec<_>) =
                 conflicts.into_iter().partition(|conflict| managed_fields::by_hand(&conflict.manager));
-            let scaled = |conflict: &Conflict| conflict.field == managed_fields::REPLICAS;
             if others.is_empty() && !by_hand.is_empty() {
                 options.force = true;
-            } else if !others.is_empty() && others.iter().all(scaled) {
+            } else if !others.is_empty() && others.iter().all(|conflict| conflict.field == managed_fields::REPLICAS) {
                 let spec = manifest.to_mut().get_mut("spec").and_then(Value::as_object_mut);
                 if spec.and_then(|spec| spec.remove("replicas")).is_none() {
                     return Err(Error::Conflicts { conflicts: others });

@@ -198,10 +198,9 @@ impl Engine {
         for step in given_back(state) {
             self.undo_step(server, step, state, &Former::default()).await?;
         }
-        let is_first = |found: &Found| {
+        let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(|found| {
             is_workload(&found.object) && decide_deletion(found, state, removal.delete_data) == Fate::Goes
-        };
-        let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
+        });
         // A server whose store is gone before it does not end until its grace is over.
         let (stores, clients): (Vec<Found>, Vec<Found>) =
             workloads.into_iter().partition(|found| found.object.is_kind("apps", "StatefulSet"));
@@ -487,14 +486,15 @@ mod tests {
         }
     }
 
+    fn keeps_keys(keys_go: bool, data_goes: bool) -> bool {
+        let keys = vec![found("", "Secret", keys_go, json!({}))];
+        let (pending, kept) = sort_out(keys, &State::default(), &[claim("Bound", data_goes)], false);
+        assert_eq!(pending.len() + kept.len(), 1);
+        !kept.is_empty()
+    }
+
     #[test]
     fn keys_stay_while_there_is_data_and_nobody_deletes_either() {
-        let kept = |keys_go: bool, data_goes: bool| {
-            let keys = vec![found("", "Secret", keys_go, json!({}))];
-            let (pending, kept) = sort_out(keys, &State::default(), &[claim("Bound", data_goes)], false);
-            assert_eq!(pending.len() + kept.len(), 1);
-            !kept.is_empty()
-        };
-        assert_eq!([kept(false, false), kept(true, false), kept(false, true)], [true, false, false]);
+        assert_eq!([keeps_keys(false, false), keeps_keys(true, false), keeps_keys(false, true)], [true, false, false]);
     }
 }

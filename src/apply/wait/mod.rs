@@ -62,7 +62,6 @@ impl Run {
     /// The applied objects that become current only after they are stored, in the order of stages, for
     /// [`Engine::wait_for_targets`]; the caller picks from them.
     pub fn wait_targets(&self) -> Vec<WaitTarget> {
-        let generation = |object: &ObjectRef| self.applied_objects().get(object).and_then(|applied| applied.generation);
         self.plan()
             .steps
             .iter()
@@ -70,7 +69,7 @@ impl Run {
             .map(|step| WaitTarget {
                 kind: step.kind.clone(),
                 object: step.target.clone(),
-                generation: generation(&step.target),
+                generation: self.applied_objects().get(&step.target).and_then(|applied| applied.generation),
             })
             .collect()
     }
@@ -181,14 +180,14 @@ mod tests {
 
         fn engine(self: &Arc<Self>) -> Engine {
             let cluster = Arc::clone(self);
-            let serve = move |request: http::Request<Body>| {
+            let service = tower::service_fn(move |request: http::Request<Body>| {
                 let cluster = Arc::clone(&cluster);
                 async move {
                     let body = cluster.answer(request.uri()).await.to_string() + "\n";
                     Ok::<_, Infallible>(http::Response::new(Body::from(body.into_bytes())))
                 }
-            };
-            let client = Client::new(tower::service_fn(serve), "default");
+            });
+            let client = Client::new(service, "default");
             let reported = Arc::clone(&self.events);
             let events = Events::new(move |numbered| reported.lock().unwrap().push(numbered.event));
             Engine::new(client, Owner::new("control-plane", "demo", "fleet"), Options::default(), events)

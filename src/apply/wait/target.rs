@@ -114,12 +114,18 @@ impl<'a> Watched<'a> {
 
     /// Takes its cause from those of an observation, if it has one, and the latest warning.
     pub(crate) fn update_explanation(&mut self, causes: &[Diagnosis], warning: Option<&Warning>) {
-        let of_it = |cause: &&Diagnosis| cause.chain.first().is_some_and(|head| head.object == self.target.object);
-        self.cause = causes.iter().find(of_it).and_then(Explanation::from_cause_chain);
-        let field = |field: &Option<String>| field.as_deref().unwrap_or_default().trim().to_owned();
-        let new = warning.filter(|event| self.warned.insert([&event.reason, &event.involved_object.name].map(field)));
+        let own = causes.iter().find(|cause| cause.chain.first().is_some_and(|head| head.object == self.target.object));
+        self.cause = own.and_then(Explanation::from_cause_chain);
+        let new = warning.filter(|event| {
+            let (reason, name) = (&event.reason, &event.involved_object.name);
+            self.warned.insert([reason, name].map(|field| trim_event_field(field.as_deref())))
+        });
         if let Some(event) = new {
-            self.warning = Some(format!("Warning {}: {}", field(&event.reason), field(&event.message)));
+            self.warning = Some(format!(
+                "Warning {}: {}",
+                trim_event_field(event.reason.as_deref()),
+                trim_event_field(event.message.as_deref())
+            ));
         }
         // A cause supersedes the warnings until now.
         if warning.is_none() || self.cause.is_some() {
@@ -138,13 +144,13 @@ impl<'a> Watched<'a> {
             let note = (self.status.state == State::Unknown).then(|| self.status.message.clone());
             (Reported::Ready, Event::Ready { object, seconds, note })
         } else {
-            let status = || {
+            let (reported, message) = if let Some(cause) = &self.cause {
+                (cause.reported.clone(), cause.message.clone())
+            } else {
                 let warning = self.warning.as_ref().map_or_else(String::new, |warning| format!(" ({warning})"));
                 let message = self.status.message.clone() + &warning;
                 (Reported::Message(message.clone()), message)
             };
-            let (reported, message) =
-                self.cause.as_ref().map_or_else(status, |cause| (cause.reported.clone(), cause.message.clone()));
             (reported, Event::Waiting { object, message, seconds })
         };
         if self.reported.as_ref() == Some(&reported) {
@@ -153,6 +159,10 @@ impl<'a> Watched<'a> {
         self.reported = Some(reported);
         Some(event)
     }
+}
+
+fn trim_event_field(field: Option<&str>) -> String {
+    field.unwrap_or_default().trim().to_owned()
 }
 
 /// The example of an object that is deleted during a wait.
@@ -205,7 +215,7 @@ mod tests {
     fn reports(happens: Vec<Happens>) -> Vec<String> {
         let target = target();
         let mut watched = Watched::new(&target);
-        let mut next = |happens| {
+        let reports = happens.into_iter().filter_map(|happens| {
             match happens {
                 Update(live) => {
                     (watched.live, watched.existed) = (Some(live), true);
@@ -222,34 +232,53 @@ mod tests {
                 Event::Ready { note, .. } => note.unwrap_or_else(|| "ready".to_owned()),
                 other => panic!("{other:?}"),
             })
-        };
-        happens.into_iter().filter_map(&mut next).collect()
+        });
+        reports.collect()
+    }
+
+    fn observe_cause(id: CauseId, pod: &str, state: &str) -> Happens {
+        Observed(Some(cause(id, pod, state)))
+    }
+
+    fn unschedulable_pod() -> Happens {
+        observe_cause(CauseId::Unschedulable, "d-1", "no node takes it")
     }
 
     #[test]
     fn cause_is_reported_once() {
-        let untaken = || Observed(Some(cause(CauseId::Unschedulable, "d-1", "no node takes it")));
-        let update = || Update(deployment(0));
-        let happens =
-            vec![update(), untaken(), update(), untaken(), update(), Observed(None), Observed(None), update()];
+        let happens = vec![
+            Update(deployment(0)),
+            unschedulable_pod(),
+            Update(deployment(0)),
+            unschedulable_pod(),
+            Update(deployment(0)),
+            Observed(None),
+            Observed(None),
+            Update(deployment(0)),
+        ];
         assert_eq!(reports(happens), ["0 of 2 pods ready", "Pod d-1: no node takes it", "0 of 2 pods ready"]);
-        let happens = vec![untaken(), update(), Update(deployment(2)), Update(deployment(2)), Update(deployment(1))];
+        let happens = vec![
+            unschedulable_pod(),
+            Update(deployment(0)),
+            Update(deployment(2)),
+            Update(deployment(2)),
+            Update(deployment(1)),
+        ];
         assert_eq!(reports(happens), ["Pod d-1: no node takes it", "ready", "1 of 2 pods ready"]);
     }
 
     #[test]
     fn same_log_or_refusal_is_no_change() {
-        let observed = |id, pod: &str, state: &str| Observed(Some(cause(id, pod, state)));
         let happens = vec![
             Update(deployment(0)),
-            observed(CauseId::NameLookupFailed, "d-1", "10:00 no such host"),
-            observed(CauseId::NameLookupFailed, "d-1", "10:02 no such host"),
-            observed(CauseId::NameLookupFailed, "d-2", "10:04 no such host"),
-            observed(CauseId::CertificateExpired, "d-2", "10:06 expired"),
-            observed(CauseId::QuotaExceeded, "", "d-a is forbidden"),
-            observed(CauseId::QuotaExceeded, "", "d-b is forbidden"),
-            observed(CauseId::CrashLoop, "d-2", "ended 3 times"),
-            observed(CauseId::CrashLoop, "d-2", "ended 4 times"),
+            observe_cause(CauseId::NameLookupFailed, "d-1", "10:00 no such host"),
+            observe_cause(CauseId::NameLookupFailed, "d-1", "10:02 no such host"),
+            observe_cause(CauseId::NameLookupFailed, "d-2", "10:04 no such host"),
+            observe_cause(CauseId::CertificateExpired, "d-2", "10:06 expired"),
+            observe_cause(CauseId::QuotaExceeded, "", "d-a is forbidden"),
+            observe_cause(CauseId::QuotaExceeded, "", "d-b is forbidden"),
+            observe_cause(CauseId::CrashLoop, "d-2", "ended 3 times"),
+            observe_cause(CauseId::CrashLoop, "d-2", "ended 4 times"),
         ];
         assert_eq!(
             reports(happens),
@@ -265,23 +294,28 @@ mod tests {
         );
     }
 
+    fn warning_event(pod: &str, reason: &str, count: i64) -> Value {
+        json!({"reason": reason, "message": format!("{pod} {count}\n"), "involvedObject": {"name": pod}})
+    }
+
+    fn warn_about(pod: &str, reason: &str, count: i64) -> Happens {
+        Warned(None, warning_event(pod, reason, count))
+    }
+
     #[test]
     fn warnings_are_reported_once() {
-        let event = |pod: &str, reason: &str, count: i64| json!({"reason": reason, "message": format!("{pod} {count}\n"), "involvedObject": {"name": pod}});
-        let warned = |pod: &str, reason: &str, count: i64| Warned(None, event(pod, reason, count));
-        let untaken = || Some(cause(CauseId::Unschedulable, "d-1", "no node takes it"));
         let happens = vec![
             Update(deployment(0)),
-            warned("d-1", "Odd", 1),
-            warned("d-1", "Odd", 2),
-            warned("d-2", "Odd", 1),
+            warn_about("d-1", "Odd", 1),
+            warn_about("d-1", "Odd", 2),
+            warn_about("d-2", "Odd", 1),
             // Two that are repeated in turn.
-            warned("d-1", "Odd", 3),
-            warned("d-2", "Odd", 2),
+            warn_about("d-1", "Odd", 3),
+            warn_about("d-2", "Odd", 2),
             Update(deployment(1)),
-            Warned(untaken(), event("d-1", "Untaken", 1)),
-            warned("d-1", "Untaken", 2),
-            warned("d-1", "Strange", 1),
+            Warned(Some(cause(CauseId::Unschedulable, "d-1", "no node takes it")), warning_event("d-1", "Untaken", 1)),
+            warn_about("d-1", "Untaken", 2),
+            warn_about("d-1", "Strange", 1),
             Update(deployment(2)),
             Update(deployment(1)),
         ];

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Fuse, FusedFuture as _};
-use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
@@ -155,8 +154,8 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
             filter_pending_targets(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
         self.grace.observe_causes(&self.causes, &live, evidence);
         for target in &mut self.targets {
-            let is_new = |event: &Event| self.grace.is_new(event);
-            let warning = target.live.as_ref().and_then(|live| latest_warning(live, evidence, is_new));
+            let live = target.live.as_ref();
+            let warning = live.and_then(|live| latest_warning(live, evidence, |event| self.grace.is_new(event)));
             target.update_explanation(&self.causes, warning);
         }
         self.report_changes();
@@ -208,8 +207,8 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
             return causes;
         }
         let object = self.targets.get(self.ready_prefix).map(|next| &next.target.object);
-        let of_target = |cause: &Diagnosis| cause.chain.first().map(|link| &link.object) == object;
-        causes.iter().position(of_target).map_or(&[], |at| &causes[at..=at])
+        let place = causes.iter().position(|cause| cause.chain.first().map(|link| &link.object) == object);
+        place.map_or(&[], |at| &causes[at..=at])
     }
 
     /// The failure of the wait, with each kind of cause once.

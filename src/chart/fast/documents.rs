@@ -43,13 +43,13 @@ mod tests {
         for (path, documents) in embedded_documents() {
             let text = files.get(path).unwrap();
             let objects: Vec<Value> = serde_json::from_str(documents.json).unwrap();
-            let read = |document: &str| {
+            let pieces = text.split_inclusive("\n---").map(|piece| piece.trim_end_matches("---"));
+            let read = pieces.filter_map(|document| {
                 let mut sources = Sources::default();
                 let source = sources.add_source(path, document);
                 read::read_source(&sources, source).unwrap().map(|node| node.to_json())
-            };
-            let pieces = text.split_inclusive("\n---").map(|piece| piece.trim_end_matches("---"));
-            let careful: Vec<Value> = pieces.filter_map(read).filter(|value| !value.is_null()).collect();
+            });
+            let careful: Vec<Value> = read.filter(|value| !value.is_null()).collect();
             assert_eq!(objects, careful, "{path}");
             assert_eq!(documents.lines.len(), objects.len(), "{path}");
         }

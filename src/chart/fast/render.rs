@@ -197,8 +197,8 @@ fn find_mark(text: &str) -> Option<usize> {
 
 /// The text cut before each line that separates documents.
 fn split_documents(text: &str) -> impl Iterator<Item = &str> {
-    let is_separator = |at: usize| matches!(text.as_bytes().get(at + 4), None | Some(b'\n' | b'\r' | b' ' | b'\t'));
-    let finder = memchr::memmem::find_iter(text.as_bytes(), b"\n---").filter(move |at| is_separator(*at));
+    let finder = memchr::memmem::find_iter(text.as_bytes(), b"\n---")
+        .filter(move |at| matches!(text.as_bytes().get(at + 4), None | Some(b'\n' | b'\r' | b' ' | b'\t')));
     let mut start = 0;
     let mut ends = finder.map(|at| at + 1).chain(std::iter::once(text.len()));
     std::iter::from_fn(move || {
@@ -210,15 +210,14 @@ fn split_documents(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_object(object: &Value) -> bool {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).is_some_and(|text| !text.is_empty());
-    let is_list = || {
-        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-        kind.ends_with("List") && object.get("items").is_some()
-    };
-    text(object.get("apiVersion"))
-        && text(object.get("kind"))
-        && text(object.get("metadata").and_then(|metadata| metadata.get("name")))
-        && !is_list()
+    let [api_version, kind, name] = [
+        object.get("apiVersion"),
+        object.get("kind"),
+        object.get("metadata").and_then(|metadata| metadata.get("name")),
+    ]
+    .map(|value| value.and_then(Value::as_str).unwrap_or_default());
+    let is_list = kind.ends_with("List") && object.get("items").is_some();
+    !api_version.is_empty() && !kind.is_empty() && !name.is_empty() && !is_list
 }
 
 /// A scalar taken apart; tokens are numbered from `slots` on.

@@ -110,8 +110,7 @@ impl Fit<'_> {
             "additionalProperties" => match value {
                 Value::Object(map) => {
                     let properties = keywords.get("properties").and_then(Value::as_object);
-                    let is_known = |key: &String| properties.is_some_and(|known| known.contains_key(key));
-                    let others = map.iter().filter(|(key, _)| !is_known(key));
+                    let others = map.iter().filter(|(key, _)| properties.is_none_or(|known| !known.contains_key(*key)));
                     all_true(others.map(|(_, value)| self.check_subschema_fit(wanted, value, None, depth + 1)))
                 }
                 _ => Some(true),
@@ -175,11 +174,6 @@ mod tests {
     }
 
     fn known() -> Vec<Known> {
-        let of = |(schema, values): (Value, Value)| Known {
-            validator: jsonschema::validator_for(&schema).unwrap(),
-            schema,
-            values,
-        };
         let ours = [(Kind::ControlPlane, "control-plane"), (Kind::Agent, "agent")].map(|(kind, name)| {
             let schema = serde_json::from_str(values_file(&format!("{name}.schema.json")).unwrap()).unwrap();
             let chart = Chart::load_embedded(kind, "v1.1".parse().unwrap()).unwrap();
@@ -202,7 +196,12 @@ mod tests {
             "$defs": {"Text": {"type": "string", "minLength": 1, "maxLength": 3, "description": "x"}},
         });
         let values = json!({"text": "aab", "list": ["a"], "one": "y", "which": {"text": "a"}, "any": null, "more": 1});
-        ours.into_iter().chain([(every_keyword, values)]).map(of).collect()
+        let all = ours.into_iter().chain([(every_keyword, values)]).map(|(schema, values)| Known {
+            validator: jsonschema::validator_for(&schema).unwrap(),
+            schema,
+            values,
+        });
+        all.collect()
     }
 
     fn paths(value: &Value, above: &str, found: &mut Vec<String>) {
@@ -254,7 +253,7 @@ mod tests {
         let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(10_000) };
         let mut runner = proptest::test_runner::TestRunner::new(config);
         let said = std::cell::Cell::new([0_u32; 3]);
-        let property = |(which, edits): (usize, Vec<(prop::sample::Index, u8, Value)>)| {
+        let checked = runner.run(&(0..known.len(), edits), |(which, edits)| {
             let Known { schema, validator, values: right } = &known[which];
             let mut values = right.clone();
             for (index, how, new) in edits {
@@ -281,8 +280,8 @@ mod tests {
                 prop_assert_eq!(beside, validator.is_valid(&values), "{}", values);
             }
             Ok(())
-        };
-        runner.run(&(0..known.len(), edits), property).unwrap();
+        });
+        checked.unwrap();
         let [no, yes, unknown] = said.get();
         assert!(yes > 300 && no > 5_000 && unknown < 1_000, "{no} no, {yes} yes, {unknown} unknown");
     }

@@ -188,8 +188,8 @@ fn find_trace<'t>(traces: &'t [Trace], id: &str) -> Option<&'t Trace> {
 
 /// The object of a trace in another rendering of its file: that of its name, or in its place where it has got another.
 fn find_same_trace<'t>(changed: &'t [Trace], trace: &Trace, before: &[Trace]) -> Option<&'t Trace> {
-    let of_file = |traces: &'t [Trace]| traces.iter().filter(|other| other.file == trace.file).collect::<Vec<_>>();
-    let (after, id) = (of_file(changed), trace.object.id());
+    let after: Vec<&Trace> = changed.iter().filter(|other| other.file == trace.file).collect();
+    let id = trace.object.id();
     let same = after.iter().copied().find(|other| other.object.id() == id);
     let place = before.iter().filter(|other| other.file == trace.file).position(|other| other.object.id() == id);
     let count = before.iter().filter(|other| other.file == trace.file).count();
@@ -202,14 +202,14 @@ fn find_field_leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
     if !below.is_empty() {
         return below;
     }
-    let holds = |leaf: &&Leaf| match leaf.path.split_last() {
+    let holding = trace.leaves.iter().filter(|leaf| match leaf.path.split_last() {
         Some((last, above)) if last == "<<" => path.starts_with(above)
             && leaf.pieces.iter().any(
                 |piece| matches!(piece, Piece::Value(value, _) if find_value_at(value, &path[above.len()..]).is_some()),
             ),
         _ => path.starts_with(&leaf.path),
-    };
-    trace.leaves.iter().filter(holds).max_by_key(|leaf| leaf.path.len()).into_iter().collect()
+    });
+    holding.max_by_key(|leaf| leaf.path.len()).into_iter().collect()
 }
 
 /// One changed input: its name, whether it is secret, and the origin of a value.
@@ -266,10 +266,9 @@ pub(crate) fn replace_value(value: &mut Value, path: &[String], with: Value) {
 
 /// Returns the values that decide a fact, as far as they are in `values`.
 fn find_deciding_inputs(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> Vec<Input> {
-    let named = |path: &str| parse_path(path).unwrap_or_default();
-    let rules = decided_by.iter().filter(|(name, _)| fact.starts_with(&named(name)));
+    let rules = decided_by.iter().filter(|(name, _)| fact.starts_with(&parse_path(name).unwrap_or_default()));
     let inputs = rules.flat_map(|(_, paths)| paths.iter()).filter_map(|path| {
-        let origin = values.find_origin(&named(path))?;
+        let origin = values.find_origin(&parse_path(path).unwrap_or_default())?;
         Some(Input { name: format!("values.{path}"), origin: Some(origin), decided_by: Vec::new() })
     });
     inputs.collect()
@@ -328,9 +327,9 @@ pub fn explain_rendered_field(
     decided_by: &[DecidedBy],
     field: &str,
 ) -> Result<Vec<Explanation>, ExplainError> {
-    let syntax = || ExplainError::Syntax(field.to_owned());
-    let (id, path_text) = field.split_once('#').ok_or_else(syntax)?;
-    let path = parse_path(path_text).filter(|_| id.contains('/')).ok_or_else(syntax)?;
+    let parsed = field.split_once('#').filter(|(id, _)| id.contains('/'));
+    let parsed = parsed.and_then(|(id, path)| Some((id, parse_path(path)?)));
+    let (id, path) = parsed.ok_or_else(|| ExplainError::Syntax(field.to_owned()))?;
     let renderer = chart.renderer()?;
     let traces = renderer.trace_leaves(input, None)?;
     let Some(trace) = find_trace(&traces, id) else {
@@ -352,32 +351,24 @@ pub fn explain_rendered_field(
     }
     let asked = find_field_leaves(trace, &path);
     let is_secret_data = trace.object.kind() == "Secret";
-    let field_of = |leaf: &Leaf| -> Vec<String> {
-        match leaf.path.split_last() {
-            // What is merged into a mapping is explained as that mapping.
-            Some((last, above)) if last == "<<" && above.starts_with(&path) => above.to_vec(),
-            _ if leaf.path.starts_with(&path) => leaf.path.clone(),
-            _ => path.clone(),
-        }
-    };
     let mut explained: Vec<Explanation> = asked
         .iter()
         .map(|leaf| {
-            let field = field_of(leaf);
-            let part = |piece: &Piece| match piece {
+            let field = find_explained_path(leaf, &path);
+            let parts = leaf.pieces.iter().map(|piece| match piece {
                 Piece::Text(text) => PartOf { text: text.clone(), expression: None, inputs: Vec::new() },
                 Piece::Value(value, site) => PartOf {
                     text: plain_json(value),
                     expression: site.map(|site| (renderer.site_text(site).to_owned(), renderer.site_place(site))),
                     inputs: Vec::new(),
                 },
-            };
+            });
             Explanation {
                 object: trace.object.id(),
                 path: show_path(&field),
                 value: find_value_at(&trace.object.json, &field).cloned().unwrap_or_default(),
                 template: leaf.origin.map(|(template, line)| renderer.line_place(template, line)),
-                parts: leaf.pieces.iter().map(part).collect(),
+                parts: parts.collect(),
                 presence: Vec::new(),
                 patches: Vec::new(),
             }
@@ -416,6 +407,16 @@ pub fn explain_rendered_field(
         }
     }
     Ok(explained)
+}
+
+/// The field that a leaf stands for where `asked` is to be explained.
+fn find_explained_path(leaf: &Leaf, asked: &[String]) -> Vec<String> {
+    match leaf.path.split_last() {
+        // What is merged into a mapping is explained as that mapping.
+        Some((last, above)) if last == "<<" && above.starts_with(asked) => above.to_vec(),
+        _ if leaf.path.starts_with(asked) => leaf.path.clone(),
+        _ => asked.to_vec(),
+    }
 }
 
 /// The places in templates that an explanation names.

@@ -20,24 +20,24 @@ pub fn lint_objects(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagno
     for (objects, minors) in [(&rendered.objects, &hosting), (&rendered.bootstrap, &own)] {
         let mut seen: BTreeMap<[&str; 4], &Object> = BTreeMap::new();
         for object in objects {
-            let mut report = |code, message: String| {
-                let message = format!("{}: {message}", object.id());
-                found.push(Diagnostic::error(code, message).at(find_object_place(chart, object)));
-            };
             let identity = [object.group(), object.kind(), object.namespace().unwrap_or_default(), object.name()];
-            if let Some(first) = seen.insert(identity, object) {
-                report("duplicate-object", format!("it is already in {}", first.source));
-            }
-            for problem in
-                minors.iter().filter_map(|&minor| kinds::check_served(object.api_version(), object.kind(), minor).err())
-            {
-                report("not-served", problem);
-            }
-            for (code, message) in
-                check_scope(object).into_iter().chain(check_metadata(&object.json)).chain(check_selector(&object.json))
-            {
-                report(code, message);
-            }
+            let duplicate = seen
+                .insert(identity, object)
+                .map(|first| ("duplicate-object", format!("it is already in {}", first.source)));
+            let unserved = minors
+                .iter()
+                .filter_map(|&minor| kinds::check_served(object.api_version(), object.kind(), minor).err())
+                .map(|problem| ("not-served", problem));
+            let problems = duplicate
+                .into_iter()
+                .chain(unserved)
+                .chain(check_scope(object))
+                .chain(check_metadata(&object.json))
+                .chain(check_selector(&object.json));
+            found.extend(problems.map(|(code, message)| {
+                let message = format!("{}: {message}", object.id());
+                Diagnostic::error(code, message).at(find_object_place(chart, object))
+            }));
         }
     }
     found
@@ -113,12 +113,10 @@ fn check_metadata(object: &Value) -> Vec<Problem> {
 /// A workload's selector has to match the pods that it makes.
 fn check_selector(object: &Value) -> Vec<Problem> {
     let empty = Map::new();
-    let labels = |pointer: &str| object.pointer(pointer).and_then(Value::as_object);
-    let Some(selected) = labels("/spec/selector/matchLabels").filter(|_| object.pointer("/spec/template").is_some())
-    else {
-        return Vec::new();
-    };
-    let made = labels("/spec/template/metadata/labels").unwrap_or(&empty);
+    let [selected, made] = ["/spec/selector/matchLabels", "/spec/template/metadata/labels"]
+        .map(|pointer| object.pointer(pointer).and_then(Value::as_object));
+    let Some(selected) = selected.filter(|_| object.pointer("/spec/template").is_some()) else { return Vec::new() };
+    let made = made.unwrap_or(&empty);
     let missing: Vec<&str> =
         selected.iter().filter(|(key, value)| made.get(*key) != Some(value)).map(|(key, _)| key.as_str()).collect();
     if missing.is_empty() {

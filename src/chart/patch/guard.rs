@@ -1,7 +1,7 @@
 //! Fields that no patch may change: identity and ownership of an object, the labels and selectors by which it is found,
 //! and the data of Secrets.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::api::labels::OWN_KEY_PREFIX;
 use crate::chart::diagnostic::Diagnostic;
@@ -40,25 +40,24 @@ pub(super) fn check_patched_object(before: &Value, after: &Value) -> Vec<Wrong> 
             "change single fields",
         )];
     }
-    let differs = |pointer: &&str| before.pointer(pointer) != after.pointer(pointer);
-    for pointer in IDENTITY.iter().filter(|pointer| differs(pointer)) {
+    for pointer in IDENTITY.iter().filter(|pointer| differs_at(pointer, before, after)) {
         let message = format!("a patch cannot change `{}`", dotted_path(pointer));
         let help = "leave it out: it identifies the object";
         found.push(forbidden_change(pointer, "patch-identity", message, help));
     }
-    for pointer in OF_SERVER.iter().filter(|pointer| differs(pointer)) {
+    for pointer in OF_SERVER.iter().filter(|pointer| differs_at(pointer, before, after)) {
         let message = format!("`{}` belongs to the API server", dotted_path(pointer));
         found.push(forbidden_change(pointer, "patch-identity", message, "leave it out"));
     }
     if before["kind"] == "Secret" {
-        for pointer in SECRET.iter().filter(|pointer| differs(pointer)) {
+        for pointer in SECRET.iter().filter(|pointer| differs_at(pointer, before, after)) {
             let message = format!("a patch cannot change `{}` of a Secret", dotted_path(pointer));
             let help = "keys come from `--pki` or an install, credentials from `registryCredentials` and \
                         `cloud.accessKey`: a patch must not contain secrets";
             found.push(forbidden_change(pointer, "patch-secret", message, help));
         }
     }
-    if before.pointer("/spec/selector") != after.pointer("/spec/selector") {
+    if differs_at("/spec/selector", before, after) {
         let message = "a patch cannot change `spec.selector`";
         let help = "leave it out: it selects the pods, and the API server does not allow changes to it";
         found.push(forbidden_change("/spec/selector", "patch-selector", message, help));
@@ -73,20 +72,22 @@ pub(super) fn check_patched_object(before: &Value, after: &Value) -> Vec<Wrong> 
     found
 }
 
+fn differs_at(pointer: &str, before: &Value, after: &Value) -> bool {
+    before.pointer(pointer) != after.pointer(pointer)
+}
+
 /// Reports changes of this program's own labels and annotations, and of those of ApplySets, in the metadata at a
 /// pointer.
 fn own_keys(before: &Value, after: &Value, metadata: &str, found: &mut Vec<Wrong>) {
-    let empty = Map::new();
     for field in ["labels", "annotations"] {
         let pointer = format!("{metadata}/{field}");
-        let of =
-            |object: &'_ Value| object.pointer(&pointer).and_then(Value::as_object).cloned().unwrap_or(empty.clone());
-        let (before, after) = (of(before), of(after));
-        let is_own = |key: &&String| {
+        let [before, after] = [before, after]
+            .map(|object| object.pointer(&pointer).and_then(Value::as_object).cloned().unwrap_or_default());
+        let own = before.keys().chain(after.keys()).filter(|key| {
             let by_prefix = [OWN_KEY_PREFIX, APPLYSET_PREFIX].iter().any(|prefix| key.starts_with(prefix));
             by_prefix || field == "labels" && OWN_LABELS.contains(&key.as_str())
-        };
-        let mut keys: Vec<&String> = before.keys().chain(after.keys()).filter(is_own).collect();
+        });
+        let mut keys: Vec<&String> = own.collect();
         keys.sort_unstable();
         keys.dedup();
         for key in keys.into_iter().filter(|key| before.get(*key) != after.get(*key)) {

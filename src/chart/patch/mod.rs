@@ -98,17 +98,7 @@ impl Patches {
 
     /// Returns the SHA-256 of targets and changes, in hexadecimal; `None` without patches.
     pub fn patch_digest(&self) -> Option<String> {
-        let of = |patch: &Patch| {
-            let Target { group, kind, namespace, name, .. } = &patch.target;
-            let change = match &patch.change {
-                Change::Merge(part) => part.clone(),
-                Change::Operations(all) => {
-                    all.iter().map(|(operation, _)| serde_json::to_value(operation).unwrap_or_default()).collect()
-                }
-            };
-            serde_json::json!([group, kind, namespace, name, change])
-        };
-        let all: Value = self.documents.iter().map(of).collect();
+        let all: Value = self.documents.iter().map(list_changed_fields).collect();
         (!self.is_empty()).then(|| crate::api::util::digest::full_digest(canonical_json(&all).as_bytes()))
     }
 
@@ -125,20 +115,22 @@ impl Patches {
     pub fn of_record(&self, summary: Option<&String>) -> Result<Self, String> {
         let Some(summary) = summary else { return Ok(Self::default()) };
         let is_same = self.patch_digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
-        let other = || {
-            format!(
-                "it was installed with patches, which are not recorded: give `--patch` with {}",
-                visible_line(summary)
-            )
-        };
-        if is_same { Ok(self.clone()) } else { Err(other()) }
+        if is_same {
+            return Ok(self.clone());
+        }
+        Err(format!(
+            "it was installed with patches, which are not recorded: give `--patch` with {}",
+            visible_line(summary)
+        ))
     }
 
     /// Returns the digest of `values` (a digest) together with that of the patches, in hexadecimal; `values` itself
     /// without patches.
     pub fn digest_with(&self, values: &str) -> String {
-        let both = |patches| crate::api::util::digest::full_digest(format!("{values} {patches}").as_bytes());
-        self.patch_digest().map_or_else(|| values.to_owned(), both)
+        match self.patch_digest() {
+            Some(patches) => crate::api::util::digest::full_digest(format!("{values} {patches}").as_bytes()),
+            None => values.to_owned(),
+        }
     }
 
     /// Applies all of them in order.
@@ -163,14 +155,16 @@ impl Patches {
     fn find_target_index(&self, patch: &Patch, objects: &[Object]) -> Result<usize, Diagnostic> {
         let target = &patch.target;
         let found: Vec<usize> = (0..objects.len()).filter(|&index| target.is_for_object(&objects[index])).collect();
+        if let [index] = found[..] {
+            return Ok(index);
+        }
+        let place = self.sources.place_at(target.origin);
         let what = format!("document {} patches {} `{}`", patch.document, target.kind, target.name);
-        let at = |code, message: String| Diagnostic::error(code, message).at(self.sources.place_at(target.origin));
         match found.as_slice() {
-            [index] => Ok(*index),
             [] => {
                 let ids: Vec<String> = objects.iter().map(format_object_name).collect();
                 let asked = format!("{}/{}", target.kind, target.name);
-                let problem = at("patch-target", format!("{what}, which is not rendered"));
+                let problem = Diagnostic::error("patch-target", format!("{what}, which is not rendered")).at(place);
                 let problem = match find_nearest_word(&asked, ids.iter().map(String::as_str)) {
                     Some(near) => problem.help(format!("did you mean `{near}`?")),
                     None => problem,
@@ -179,7 +173,8 @@ impl Patches {
             }
             several => {
                 let namespaces: Vec<&str> = several.iter().filter_map(|&index| objects[index].namespace()).collect();
-                let problem = at("patch-target", format!("{what}, but {} objects match", several.len()));
+                let message = format!("{what}, but {} objects match", several.len());
+                let problem = Diagnostic::error("patch-target", message).at(place);
                 Err(problem.help(format!("set `namespace`: {}", namespaces.join(" or "))))
             }
         }
@@ -225,17 +220,33 @@ impl Patches {
         let origin = match &patch.change {
             Change::Merge(_) => nearest_node(&patch.node, object, path),
             Change::Operations(all) => {
-                let of = |pointer: &str| {
-                    let pointer: Vec<String> = pointer.split('/').skip(1).map(unescape_pointer_part).collect();
-                    let common = pointer.iter().zip(path).take_while(|(one, other)| one == other).count();
-                    (common + 1 >= pointer.len() || common == path.len()).then_some(common)
-                };
-                let rated = all.iter().filter_map(|(operation, origin)| Some((of(operation.path().as_str())?, origin)));
+                let rated = all.iter().filter_map(|(operation, origin)| {
+                    Some((count_common_parts(operation.path().as_str(), path)?, origin))
+                });
                 rated.max_by_key(|(common, _)| *common).map_or(patch.node.origin, |(_, origin)| *origin)
             }
         };
         self.sources.place_at(origin)
     }
+}
+
+/// The number of leading parts that a pointer shares with a path; none where it is about something beside the path.
+fn count_common_parts(pointer: &str, path: &[String]) -> Option<usize> {
+    let pointer: Vec<String> = pointer.split('/').skip(1).map(unescape_pointer_part).collect();
+    let common = pointer.iter().zip(path).take_while(|(one, other)| one == other).count();
+    (common + 1 >= pointer.len() || common == path.len()).then_some(common)
+}
+
+/// What a patch is for and what it changes, however it is written.
+fn list_changed_fields(patch: &Patch) -> Value {
+    let Target { group, kind, namespace, name, .. } = &patch.target;
+    let change = match &patch.change {
+        Change::Merge(part) => part.clone(),
+        Change::Operations(all) => {
+            all.iter().map(|(operation, _)| serde_json::to_value(operation).unwrap_or_default()).collect()
+        }
+    };
+    serde_json::json!([group, kind, namespace, name, change])
 }
 
 /// Returns whether an operation reads a value of the object.

@@ -38,8 +38,8 @@ impl PatchReader {
         let documents = match read::read_all(&self.patches.sources, source) {
             Ok(documents) => documents,
             Err(problems) => {
-                let of_patch = |problem| Diagnostic { code: "patch-file", ..problem };
-                return self.problems.extend(problems.into_iter().map(of_patch));
+                let problems = problems.into_iter().map(|problem| Diagnostic { code: "patch-file", ..problem });
+                return self.problems.extend(problems);
             }
         };
         if documents.is_empty() {
@@ -105,24 +105,29 @@ fn parse_patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Pa
 
 /// The target, out of the mapping with its kind and the one with its name.
 fn parse_target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) -> PatchResult<Target> {
-    let text = |map: &Mapping, key: &str| match map.entries.get(key).map(|entry| &entry.node) {
+    let kind = find_target_text(sources, of_kind, "kind")?
+        .ok_or_else(|| form_error(sources, node, "a patch has no `kind`"))?;
+    let name = find_target_text(sources, of_name, "name")?
+        .ok_or_else(|| form_error(sources, node, "a patch has no name of an object"))?;
+    let api_version = find_target_text(sources, of_kind, "apiVersion")?;
+    let group = match api_version {
+        Some(version) => Some(version.rsplit_once('/').map_or_else(String::new, |(group, _)| group.to_owned())),
+        None => find_target_text(sources, of_kind, "group")?,
+    };
+    let origin = of_name.entries.get("name").map_or(node.origin, |entry| entry.node.origin);
+    Ok(Target { group, kind, namespace: find_target_text(sources, of_name, "namespace")?, name, origin })
+}
+
+/// The text of a key, however it is written.
+fn find_target_text(sources: &Sources, map: &Mapping, key: &str) -> PatchResult<Option<String>> {
+    match map.entries.get(key).map(|entry| &entry.node) {
         None => Ok(None),
         Some(Node { data: Data::Text(text), .. }) => Ok(Some(text.clone())),
         Some(other) => match &other.raw {
             Some(raw) => Ok(Some(raw.to_string())),
             None => Err(form_error(sources, other, format!("`{key}` is {}, not text", other.type_name()))),
         },
-    };
-    let missing = |what: &str| form_error(sources, node, format!("a patch has no {what}"));
-    let kind = text(of_kind, "kind")?.ok_or_else(|| missing("`kind`"))?;
-    let name = text(of_name, "name")?.ok_or_else(|| missing("name of an object"))?;
-    let api_version = text(of_kind, "apiVersion")?;
-    let group = match api_version {
-        Some(version) => Some(version.rsplit_once('/').map_or_else(String::new, |(group, _)| group.to_owned())),
-        None => text(of_kind, "group")?,
-    };
-    let origin = of_name.entries.get("name").map_or(node.origin, |entry| entry.node.origin);
-    Ok(Target { group, kind, namespace: text(of_name, "namespace")?, name, origin })
+    }
 }
 
 fn parse_merge_patch(sources: &Sources, node: &Node) -> PatchResult<Change> {
@@ -143,24 +148,23 @@ fn parse_operations(
     sources: &Sources,
     items: &[Node],
 ) -> PatchResult<Vec<(PatchOperation, crate::chart::yaml::node::Origin)>> {
-    let operation = |item: &Node| {
-        let json = with_nulls(sources, item)?;
-        let known = ["op", "path", "from", "value"];
-        let stray = json.as_object().and_then(|map| map.keys().find(|key| !known.contains(&key.as_str())).cloned());
-        let wrong = |message: String| {
-            let help = "an operation is `add`, `replace` or `test` with `path` and `value`, `remove` with `path`, `move` or `copy` \
-                        with `from` and `path`; paths are JSON pointers, `/spec/replicas`";
-            Diagnostic::error("patch-form", message).at(sources.place_at(item.origin)).help(help)
-        };
-        match stray {
-            Some(key) => Err(wrong(format!("an operation has no `{key}`"))),
-            None => match serde_json::from_value(json) {
-                Ok(operation) => Ok((operation, item.origin)),
-                Err(error) => Err(wrong(format!("this is not a JSON patch operation: {error}"))),
-            },
-        }
+    items.iter().map(|item| Ok((parse_operation(sources, item)?, item.origin))).collect()
+}
+
+fn parse_operation(sources: &Sources, item: &Node) -> PatchResult<PatchOperation> {
+    let json = with_nulls(sources, item)?;
+    let known = ["op", "path", "from", "value"];
+    let stray = json.as_object().and_then(|map| map.keys().find(|key| !known.contains(&key.as_str())).cloned());
+    let message = match stray {
+        Some(key) => format!("an operation has no `{key}`"),
+        None => match serde_json::from_value(json) {
+            Ok(operation) => return Ok(operation),
+            Err(error) => format!("this is not a JSON patch operation: {error}"),
+        },
     };
-    items.iter().map(operation).collect()
+    let help = "an operation is `add`, `replace` or `test` with `path` and `value`, `remove` with `path`, `move` or `copy` \
+                with `from` and `path`; paths are JSON pointers, `/spec/replicas`";
+    Err(Diagnostic::error("patch-form", message).at(sources.place_at(item.origin)).help(help))
 }
 
 /// The node as JSON in which nulls stay.
@@ -177,10 +181,8 @@ fn with_nulls(sources: &Sources, node: &Node) -> PatchResult<Value> {
             items.iter().map(|item| with_nulls(sources, item)).collect::<PatchResult<Vec<_>>>()?.into()
         }
         Data::Map(map) => {
-            let entry = |(key, entry): (&String, &crate::chart::yaml::node::Entry)| {
-                Ok((key.clone(), with_nulls(sources, &entry.node)?))
-            };
-            Value::Object(map.entries.iter().map(entry).collect::<PatchResult<Map<_, _>>>()?)
+            let entries = map.entries.iter().map(|(key, entry)| Ok((key.clone(), with_nulls(sources, &entry.node)?)));
+            Value::Object(entries.collect::<PatchResult<Map<_, _>>>()?)
         }
         _ => node.to_json(),
     })

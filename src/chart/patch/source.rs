@@ -59,7 +59,7 @@ impl Patches {
                 }
             });
         }
-        let new = |(leaf, value): (Vec<String>, Value)| Explanation {
+        explained.extend(fresh.into_iter().map(|(leaf, value)| Explanation {
             object: object.id(),
             path: show_path(&leaf),
             value,
@@ -67,8 +67,7 @@ impl Patches {
             parts: Vec::new(),
             presence: Vec::new(),
             patches: Vec::new(),
-        };
-        explained.extend(fresh.into_iter().map(new));
+        }));
         for field in &mut explained {
             let path = parse_path(&field.path).unwrap_or_default();
             for (step, patch) in versions.windows(2).zip(&places) {

@@ -92,15 +92,12 @@ impl<'p> Merger<'p> {
         let Some(key) = merge_key(self.kind, &self.fields) else {
             return items.iter().map(|item| self.merge_item(None, item)).collect::<Result<_, _>>().map(Value::Array);
         };
-        let replaces = |item: &&Value| {
-            item.as_object().is_some_and(|item| item.len() == 1 && find_directive(item) == Some("replace"))
-        };
-        let is_whole = items.iter().any(|item| replaces(&item));
+        let is_whole = items.iter().any(is_replace_directive);
         let mut merged = match below {
             Some(Value::Array(items)) if !is_whole => items,
             _ => Vec::new(),
         };
-        for item in items.iter().filter(|item| !replaces(item)) {
+        for item in items.iter().filter(|item| !is_replace_directive(item)) {
             let Some(name) = item.get(key).filter(|name| !name.is_null()) else {
                 let list = self.fields.join(".");
                 return Err(self.merge_error(
@@ -140,6 +137,11 @@ impl<'p> Merger<'p> {
     fn merge_item(&mut self, below: Option<Value>, item: &'p Value) -> Result<Value, Wrong> {
         self.merge_value(below, item)
     }
+}
+
+/// Returns whether an item only says that the list is replaced as a whole.
+fn is_replace_directive(item: &Value) -> bool {
+    item.as_object().is_some_and(|item| item.len() == 1 && find_directive(item) == Some("replace"))
 }
 
 /// Returns the directive of a part: the text of its `$patch`.

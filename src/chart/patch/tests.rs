@@ -114,12 +114,33 @@ fn typed<T: DeepMerge + DeserializeOwned + Serialize>(below: &Value, part: &Valu
     serde_json::to_value(merged).unwrap()
 }
 
+fn deployment_of_pod(spec: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"},
+        "spec": {"selector": {}, "template": {"spec": spec}}})
+}
+
+/// The spec of a pod with a list.
+fn spec_with_list(field: &str, items: Value) -> Value {
+    match field {
+        "containers" => json!({"containers": items}),
+        field => json!({"containers": [], field: items}),
+    }
+}
+
+fn service_with_ports(ports: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {"ports": ports}})
+}
+
+fn account_with_secrets(secrets: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {}, "imagePullSecrets": secrets})
+}
+
+fn merge_strategically(kind: &str, below: &Value, part: &Value) -> Value {
+    strategic::merge_object(kind, below.clone(), part).map_err(|wrong| wrong.diagnostic).unwrap()
+}
+
 #[test]
 fn lists_have_the_keys_that_the_api_gives_them() {
-    let pod = |spec: Value| {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"},
-        "spec": {"selector": {}, "template": {"spec": spec}}})
-    };
     for (field, key, one, other) in [
         ("containers", "name", json!("a"), json!("b")),
         ("initContainers", "name", json!("a"), json!("b")),
@@ -127,19 +148,13 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         ("imagePullSecrets", "name", json!("a"), json!("b")),
         ("hostAliases", "ip", json!("10.0.0.1"), json!("10.0.0.2")),
     ] {
-        let spec = |items: Value| match field {
-            "containers" => json!({"containers": items}),
-            field => json!({"containers": [], field: items}),
-        };
-        let below = pod(spec(json!([{key: one}, {key: other}])));
-        let part = pod(spec(json!([{key: other}, {key: "10.0.0.3"}])));
-        let ours =
-            strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
-        let items = |value: &Value| value["spec"]["template"]["spec"][field].as_array().unwrap().len();
-        assert_eq!(items(&ours), 3, "{field}");
-        assert_eq!(items(&typed::<Deployment>(&below, &part)), 3, "{field}: the API merges it, too");
+        let below = deployment_of_pod(spec_with_list(field, json!([{key: one}, {key: other}])));
+        let part = deployment_of_pod(spec_with_list(field, json!([{key: other}, {key: "10.0.0.3"}])));
+        let ours = merge_strategically("Deployment", &below, &part);
+        let lengths = [ours, typed::<Deployment>(&below, &part)]
+            .map(|value| value["spec"]["template"]["spec"][field].as_array().unwrap().len());
+        assert_eq!(lengths, [3; 2], "{field}: the API merges it, too");
     }
-    let in_container = |field: &str, items: Value| pod(json!({"containers": [{"name": "c", field: items}]}));
     for (field, items, more, length) in [
         ("env", json!([{"name": "a", "value": "1"}]), json!([{"name": "b", "value": "2"}]), 2),
         (
@@ -151,23 +166,22 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         ("volumeMounts", json!([{"mountPath": "/a", "name": "a"}]), json!([{"mountPath": "/b", "name": "b"}]), 2),
         ("volumeDevices", json!([{"devicePath": "/a", "name": "a"}]), json!([{"devicePath": "/b", "name": "b"}]), 2),
     ] {
-        let (below, part) = (in_container(field, items), in_container(field, more));
-        let ours =
-            strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
-        let list = |value: &Value| value["spec"]["template"]["spec"]["containers"][0][field].clone();
-        assert_eq!(list(&ours), list(&typed::<Deployment>(&below, &part)), "{field}");
-        assert_eq!(list(&ours).as_array().unwrap().len(), length, "{field}");
+        let [below, part] =
+            [items, more].map(|items| deployment_of_pod(json!({"containers": [{"name": "c", field: items}]})));
+        let ours = merge_strategically("Deployment", &below, &part);
+        let [ours, theirs] = [ours, typed::<Deployment>(&below, &part)]
+            .map(|value| value["spec"]["template"]["spec"]["containers"][0][field].clone());
+        assert_eq!(ours, theirs, "{field}");
+        assert_eq!(ours.as_array().unwrap().len(), length, "{field}");
     }
-    let service =
-        |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {"ports": ports}});
-    let (below, part) =
-        (service(json!([{"port": 1, "protocol": "TCP"}])), service(json!([{"port": 2, "protocol": "TCP"}])));
-    let ours = strategic::merge_object("Service", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+    let (below, part) = (
+        service_with_ports(json!([{"port": 1, "protocol": "TCP"}])),
+        service_with_ports(json!([{"port": 2, "protocol": "TCP"}])),
+    );
+    let ours = merge_strategically("Service", &below, &part);
     assert_eq!(ours["spec"]["ports"], typed::<Service>(&below, &part)["spec"]["ports"]);
-    let account = |secrets: Value| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {}, "imagePullSecrets": secrets});
-    let (below, part) = (account(json!([{"name": "a"}])), account(json!([{"name": "b"}])));
-    let ours =
-        strategic::merge_object("ServiceAccount", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+    let (below, part) = (account_with_secrets(json!([{"name": "a"}])), account_with_secrets(json!([{"name": "b"}])));
+    let ours = merge_strategically("ServiceAccount", &below, &part);
     assert_eq!(ours["imagePullSecrets"].as_array().unwrap().len(), 2);
     assert!(typed::<ServiceAccount>(&below, &part)["imagePullSecrets"].is_array());
     // A list of the API that is replaced as a whole, of the same name as one that is not.
@@ -223,15 +237,20 @@ fn a_patch_that_is_no_patch_or_for_nothing_says_what_there_is() {
     insta::assert_snapshot!(all.join("\n\n"));
 }
 
+fn read_digest(text: &str) -> Option<String> {
+    read(text).unwrap().patch_digest()
+}
+
 #[test]
 fn the_digest_is_that_of_what_changes_and_not_of_how_it_is_written() {
-    let digest = |text: &str| read(text).unwrap().patch_digest();
-    let one = digest("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 2}\n");
+    let one = read_digest("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 2}\n");
     assert_eq!(
         one,
-        digest("# more\n{\"kind\": \"Deployment\", \"spec\": {\"replicas\": 2}, \"metadata\": {\"name\": \"api\"}}\n")
+        read_digest(
+            "# more\n{\"kind\": \"Deployment\", \"spec\": {\"replicas\": 2}, \"metadata\": {\"name\": \"api\"}}\n"
+        )
     );
-    assert_ne!(one, digest("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 3}\n"));
+    assert_ne!(one, read_digest("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 3}\n"));
     assert_eq!(Patches::default().patch_digest(), None);
     assert_eq!(Patches::default().digest_with("x"), "x");
     let summary = read("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 2}\n").unwrap().patch_summary();

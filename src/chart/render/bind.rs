@@ -311,19 +311,19 @@ impl<'t> Binder<'t> {
 
     /// A document must be a Kubernetes object whose kind does not depend on a value.
     fn check_object(&self, json: &Value, span: Span) -> BindResult<()> {
-        let wrong = |message: &str| Err(self.span_error(span, message));
-        let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-        if text("/apiVersion").is_none() || text("/kind").is_none() {
-            return wrong("this is not a Kubernetes object: `apiVersion` or `kind` is missing");
-        }
-        if text("/metadata/name").is_none() {
-            return wrong("this is not a Kubernetes object: `metadata.name` is missing or empty");
-        }
-        if text("/kind").is_some_and(|kind| kind.ends_with("List")) && json.get("items").is_some() {
-            return wrong("a list of objects is refused: write them as documents");
-        }
-        debug_assert!(self.marks || !json.to_string().contains(is_mark), "every token is bound");
-        Ok(())
+        let [api_version, kind, name] = ["/apiVersion", "/kind", "/metadata/name"]
+            .map(|pointer| json.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+        let message = if api_version.is_empty() || kind.is_empty() {
+            "this is not a Kubernetes object: `apiVersion` or `kind` is missing"
+        } else if name.is_empty() {
+            "this is not a Kubernetes object: `metadata.name` is missing or empty"
+        } else if kind.ends_with("List") && json.get("items").is_some() {
+            "a list of objects is refused: write them as documents"
+        } else {
+            debug_assert!(self.marks || !json.to_string().contains(is_mark), "every token is bound");
+            return Ok(());
+        };
+        Err(self.span_error(span, message))
     }
 }
 

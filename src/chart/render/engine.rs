@@ -249,8 +249,10 @@ impl Renderer {
                 _ => self.each_of(part, &context, &|object| object)?,
             };
             if let Some(name) = part.file.strip_prefix("bootstrap/") {
-                let all = || serde_json::to_string(&found.iter().map(|object| &object.json).collect::<Vec<_>>());
-                let json = documents.map_or_else(all, |documents| Ok(documents.json.to_owned())).ok()?;
+                let json = match documents {
+                    Some(documents) => documents.json.to_owned(),
+                    None => serde_json::to_string(&found.iter().map(|object| &object.json).collect::<Vec<_>>()).ok()?,
+                };
                 bootstrap.insert(name.to_owned(), json);
             }
             if let Some(inside) = &mut inside {
@@ -285,8 +287,10 @@ impl Renderer {
             objects.into_iter().zip(lines.iter()).for_each(|(json, line)| take(json, Some((template, *line))));
         } else {
             // The engine's own copy of the output is gone before the objects are made.
-            let plain = |output: &str, values| Some((render::Plain::from_marked_output(output)?, values));
-            let (output, values) = self.capture_output(&part.file, context, plain).ok()??;
+            let captured = self.capture_output(&part.file, context, |output, values| {
+                Some((render::Plain::from_marked_output(output)?, values))
+            });
+            let (output, values) = captured.ok()??;
             render::emit_objects(output, values, take)?;
         }
         Some(made)
@@ -310,12 +314,14 @@ impl Renderer {
     ) -> Result<Vec<Trace>, Diagnostics> {
         let careful = self.careful_renderer();
         let parts = careful.bind_all(input, true, only)?;
-        let trace = |part: &Part, Bound { json, leaves, origin }| Trace {
-            object: careful.build_object(part, json, origin),
-            leaves,
-            file: part.file.clone(),
-        };
-        Ok(parts.into_iter().flat_map(|(part, bound)| bound.into_iter().map(move |bound| trace(part, bound))).collect())
+        let traces = parts.into_iter().flat_map(|(part, bound)| {
+            bound.into_iter().map(|Bound { json, leaves, origin }| Trace {
+                object: careful.build_object(part, json, origin),
+                leaves,
+                file: part.file.clone(),
+            })
+        });
+        Ok(traces.collect())
     }
 
     /// The number of all sites: expressions, and branches if it was made for those.
@@ -335,9 +341,9 @@ impl Renderer {
         context.insert("bootstrap", Value::from_pairs(bootstrap.clone()));
         let mut reached = BTreeSet::new();
         for part in &self.0.parts {
-            let number = |rest: &str| rest.split(END).next()?.parse::<usize>().ok();
             self.capture_output(&part.file, &context, |output, _| {
-                reached.extend(output.split(super::template::SITE).skip(1).filter_map(number));
+                let sites = output.split(super::template::SITE).skip(1);
+                reached.extend(sites.filter_map(|rest| rest.split(END).next()?.parse::<usize>().ok()));
             })?;
         }
         Ok(reached)
@@ -367,8 +373,10 @@ impl Renderer {
 
     fn build_object(&self, part: &Part, json: Json, origin: Option<(usize, usize)>) -> Object {
         let (stage, stage_name) = part.stage.clone().unwrap_or_default();
-        let own = || self.0.templates.iter().position(|template| template.name == part.file).unwrap_or_default();
-        let (template, line) = origin.unwrap_or_else(|| (own(), 1));
+        let (template, line) = origin.unwrap_or_else(|| {
+            let own = self.0.templates.iter().position(|template| template.name == part.file);
+            (own.unwrap_or_default(), 1)
+        });
         let source = self.0.templates[template].path.trim_start_matches("charts/").to_owned();
         Object { stage, stage_name, json, source, line }
     }
@@ -376,8 +384,9 @@ impl Renderer {
     /// Returns whether a part must be rendered for one file: it is that file, or it is what that file embeds.
     fn is_needed(&self, part: &Part, only: Option<&str>) -> bool {
         let Some(only) = only else { return true };
-        let embeds = || self.find_template(only).is_some_and(|(_, template)| template.text.contains("bootstrap"));
-        part.file == only || part.stage.is_none() && embeds()
+        part.file == only
+            || part.stage.is_none()
+                && self.find_template(only).is_some_and(|(_, template)| template.text.contains("bootstrap"))
     }
 
     fn bind_all(
@@ -420,10 +429,10 @@ impl Renderer {
         context: &BTreeMap<&'static str, Value>,
         read: impl FnOnce(&str, Vec<Result<Json, NoData>>) -> T,
     ) -> Result<T, Diagnostics> {
-        let failed = |error: &Error| Diagnostics::from(locate_error(&self.0.templates, error));
-        let template = self.0.env.get_template(name).map_err(|error| failed(&error))?;
+        let template = self.0.env.get_template(name).map_err(|error| locate_error(&self.0.templates, &error))?;
         let context = Value::from_pairs(context.iter().map(|(key, value)| (*key, value.clone())));
-        let mut captured = template.render_captured(context).map_err(|error| failed(&error))?;
+        let mut captured =
+            template.render_captured(context).map_err(|error| locate_error(&self.0.templates, &error))?;
         let slots =
             captured.with_state_mut(|state| state.get_extension_mut::<Slots>().map(std::mem::take)).unwrap_or_default();
         Ok(read(captured.output(), slots.printed))

@@ -53,8 +53,11 @@ fn every_preset_is_readable_and_no_chart_wants_a_kind_that_is_unknown() {
                 _ => row.kubernetes.iter().map(|minor| minor.minor).collect(),
             };
             for document in text.split("\n---") {
-                let first = |key: &str| document.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-                let (Some(api_version), Some(kind)) = (first("apiVersion:"), first("kind:")) else { continue };
+                let [Some(api_version), Some(kind)] = ["apiVersion:", "kind:"]
+                    .map(|key| document.lines().find_map(|line| line.strip_prefix(key)).map(str::trim))
+                else {
+                    continue;
+                };
                 for &minor in &minors {
                     assert_eq!(kinds::check_served(api_version, kind, minor), Ok(()), "{path} in {}", row.version);
                 }

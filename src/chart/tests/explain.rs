@@ -16,11 +16,6 @@ fn explained(
 
 #[test]
 fn a_field_is_explained_by_its_template_and_by_the_values_that_decide_it() {
-    let build = |values: ValuesBuilder| {
-        values
-            .file("my.yaml", b"etcd:\n  replicas: 3\n  labels:\n    team: a\n")
-            .set(SetKind::Value, "images.etcd.tag=1.10")
-    };
     let texts: Vec<String> = [
         "statefulset/etcd#spec.template.spec.containers[0].image",
         "StatefulSet/etcd#spec.replicas",
@@ -29,7 +24,17 @@ fn a_field_is_explained_by_its_template_and_by_the_values_that_decide_it() {
         "namespace/fleet#metadata.name",
     ]
     .into_iter()
-    .map(|field| render_explanations(&explained(build, field).unwrap()))
+    .map(|field| {
+        let explained = explained(
+            |values| {
+                values
+                    .file("my.yaml", b"etcd:\n  replicas: 3\n  labels:\n    team: a\n")
+                    .set(SetKind::Value, "images.etcd.tag=1.10")
+            },
+            field,
+        );
+        render_explanations(&explained.unwrap())
+    })
     .collect();
     insta::assert_snapshot!(texts.join("\n"));
 }
@@ -43,15 +48,15 @@ fn what_comes_from_a_secret_is_masked() {
 
 #[test]
 fn what_is_not_there_is_said_with_what_is() {
-    let error = |field| explained(|values| values, field).unwrap_err().to_string();
     insta::assert_snapshot!(
         [
-            error("etcd"),
-            error("statefulset/etcd#a..b"),
-            error("statefulset/none#spec"),
-            error("statefulset/etcd#spec.nothing.at.all"),
-            error("statefulset/etcd#spec.template.spec.containers[3]"),
+            "etcd",
+            "statefulset/etcd#a..b",
+            "statefulset/none#spec",
+            "statefulset/etcd#spec.nothing.at.all",
+            "statefulset/etcd#spec.template.spec.containers[3]",
         ]
+        .map(|field| explained(|values| values, field).unwrap_err().to_string())
         .join("\n")
     );
 }

@@ -180,11 +180,11 @@ fn a_mistake_costs_little_time() {
     let wide = format!("etcd: {{{}}}", (0..30_000).map(|n| format!("k{n}: {n}")).collect::<Vec<_>>().join(", "));
     let twice = "a: 1\n".repeat(30_000);
     let long_key = "k".repeat(500_000);
-    let level = |n: usize| {
-        let below = if n == 0 { "x,".to_owned() } else { format!("*a{},", n - 1).repeat(9) };
+    let levels = (0..60).map(|n| {
+        let below = if n == 0_usize { "x,".to_owned() } else { format!("*a{},", n - 1).repeat(9) };
         format!("a{n}: &a{n} [{below}]\n")
-    };
-    let bomb = (0..60).map(level).collect::<Vec<_>>().concat();
+    });
+    let bomb = levels.collect::<Vec<_>>().concat();
     let many_sets: Vec<String> = (0..200).map(|n| format!("etcd.labels.k{n}={n}")).collect();
     for text in [deep, wide, twice, long_key, bomb] {
         assert!(build(|values| values.file("x.yaml", text.as_bytes())).is_err());

@@ -162,14 +162,17 @@ fn strip(value: &Value) -> Value {
     }
 }
 
+fn placeless_node(value: &Value) -> Node {
+    Node::from_json(value, Origin::default())
+}
+
 proptest! {
     #![proptest_config(Config { cases: 10_000, failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn layers_merge_the_same_however_they_are_grouped(a in tree(), b in tree(), c in tree()) {
-        let node = |value: &Value| Node::from_json(value, Origin::default());
-        let left = merge_nodes(merge_nodes(node(&a), node(&b)), node(&c)).to_json();
-        let right = merge_nodes(node(&a), merge_nodes(node(&b), node(&c))).to_json();
+        let left = merge_nodes(merge_nodes(placeless_node(&a), placeless_node(&b)), placeless_node(&c)).to_json();
+        let right = merge_nodes(placeless_node(&a), merge_nodes(placeless_node(&b), placeless_node(&c))).to_json();
         prop_assert_eq!(&left, &right);
         prop_assert_eq!(left, model(&model(&strip(&a), &b), &c));
     }

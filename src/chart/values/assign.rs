@@ -68,8 +68,7 @@ struct Argument<'t> {
 
 impl Argument<'_> {
     fn argument_origin(&self, start: usize, end: usize) -> Origin {
-        let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        Origin { source: self.source, start: offset(start), end: offset(end) }
+        Origin::from_byte_range(self.source, start..end)
     }
 
     fn argument_place(&self, start: usize, end: usize) -> Place {
@@ -335,8 +334,11 @@ pub(super) fn apply_assignment(
         node = match &mut node.data {
             Data::Map(map) => {
                 is_fresh = !map.entries.contains_key(&part.name);
-                let fresh = || Entry { key: part.origin, node: Node::new(Data::Null, part.origin) };
-                &mut map.entries.entry(part.name.clone()).or_insert_with(fresh).node
+                let entry = map
+                    .entries
+                    .entry(part.name.clone())
+                    .or_insert_with(|| Entry { key: part.origin, node: Node::new(Data::Null, part.origin) });
+                &mut entry.node
             }
             Data::List(items) => {
                 let index = part.index.unwrap_or_default();
@@ -372,8 +374,8 @@ mod tests {
     fn set(kind: SetKind, start: &Value, arguments: &[&str]) -> Result<Value, String> {
         let mut root = Node::from_json(start, Origin::default());
         for argument in arguments {
-            let read = |path: &str| Ok(format!("<{path}>"));
-            for assignment in parse_assignments(kind, argument, 0, &read).map_err(|error| error.message)? {
+            let assignments = parse_assignments(kind, argument, 0, &|path| Ok(format!("<{path}>")));
+            for assignment in assignments.map_err(|error| error.message)? {
                 apply_assignment(&mut root, assignment, |_| Place::in_text("", "", 0, 0))
                     .map_err(|error| error.message)?;
             }
@@ -381,20 +383,26 @@ mod tests {
         Ok(root.to_json())
     }
 
+    fn set_values(start: &Value, arguments: &[&str]) -> Value {
+        set(SetKind::Value, start, arguments).unwrap()
+    }
+
     #[test]
     fn helms_syntax_is_understood() {
         let start = json!({"a": {"x": 1}, "l": [{"n": 1}, {"n": 2}]});
-        let value = |arguments: &[&str]| set(SetKind::Value, &start, arguments).unwrap();
-        assert_eq!(value(&["a.y=2,b=text"]), json!({"a": {"x": 1, "y": 2}, "b": "text", "l": [{"n": 1}, {"n": 2}]}));
-        assert_eq!(value(&["l[1].n=5"])["l"], json!([{"n": 1}, {"n": 5}]));
-        assert_eq!(value(&["l[2].n=5"])["l"], json!([{"n": 1}, {"n": 2}, {"n": 5}]));
-        assert_eq!(value(&["l={a,2,}"])["l"], json!(["a", 2, ""]));
-        assert_eq!(value(&["l={}"])["l"], json!([]));
-        assert_eq!(value(&[r"a.k\.x\=y=1\,2"])["a"], json!({"x": 1, "k.x=y": "1,2"}));
-        assert_eq!(value(&["", "b=1,", "c=2,"])["b"], json!(1));
-        assert_eq!(value(&["a=null"]), json!({"l": [{"n": 1}, {"n": 2}]}));
-        assert_eq!(value(&["a.x=true", "a.x="])["a"], json!({"x": ""}));
-        assert_eq!(value(&["a.x.y=1"])["a"], json!({"x": {"y": 1}}));
+        assert_eq!(
+            set_values(&start, &["a.y=2,b=text"]),
+            json!({"a": {"x": 1, "y": 2}, "b": "text", "l": [{"n": 1}, {"n": 2}]})
+        );
+        assert_eq!(set_values(&start, &["l[1].n=5"])["l"], json!([{"n": 1}, {"n": 5}]));
+        assert_eq!(set_values(&start, &["l[2].n=5"])["l"], json!([{"n": 1}, {"n": 2}, {"n": 5}]));
+        assert_eq!(set_values(&start, &["l={a,2,}"])["l"], json!(["a", 2, ""]));
+        assert_eq!(set_values(&start, &["l={}"])["l"], json!([]));
+        assert_eq!(set_values(&start, &[r"a.k\.x\=y=1\,2"])["a"], json!({"x": 1, "k.x=y": "1,2"}));
+        assert_eq!(set_values(&start, &["", "b=1,", "c=2,"])["b"], json!(1));
+        assert_eq!(set_values(&start, &["a=null"]), json!({"l": [{"n": 1}, {"n": 2}]}));
+        assert_eq!(set_values(&start, &["a.x=true", "a.x="])["a"], json!({"x": ""}));
+        assert_eq!(set_values(&start, &["a.x.y=1"])["a"], json!({"x": {"y": 1}}));
         assert_eq!(set(SetKind::Text, &start, &["a.x=true,b=null"]).unwrap()["b"], json!("null"));
         assert_eq!(set(SetKind::File, &start, &["a.x=./f"]).unwrap()["a"], json!({"x": "<./f>"}));
         assert_eq!(

@@ -22,35 +22,36 @@ use super::validate::{self, Layer};
 /// # Errors
 /// A diagnostic that names the file: missing, a folder, unreadable, or of more than a MiB (which is not read to its end).
 pub fn read_file(path: &str) -> Result<Vec<u8>, Diagnostic> {
-    let failed = |error: &std::io::Error| {
-        let fault = FileFault::from_io_error(Path::new(path), Usage::Read, error);
-        let is_absent = error.kind() == std::io::ErrorKind::NotFound && fault.remedy().is_none();
-        let message = match error.kind() {
-            _ if is_absent => format!("the file {path} does not exist"),
-            std::io::ErrorKind::IsADirectory => format!("{path} is a folder, not a file"),
-            _ => format!("the file {path} cannot be read: {fault}"),
-        };
-        let diagnostic = Diagnostic::error("unreadable-file", message);
-        match fault.remedy() {
-            Some(remedy) => diagnostic.help(remedy),
-            None => diagnostic,
-        }
-    };
     let limit = read::MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();
     if path == "-" {
-        std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(|error| unreadable_file(path, &error))?;
         return Ok(bytes);
     }
     if Path::new(path).is_dir() {
-        return Err(failed(&std::io::ErrorKind::IsADirectory.into()));
+        return Err(unreadable_file(path, &std::io::ErrorKind::IsADirectory.into()));
     }
-    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    let file = std::fs::File::open(path).map_err(|error| unreadable_file(path, &error))?;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| unreadable_file(path, &error))?;
     if bytes.len() > read::MAX_BYTES {
         return Err(Diagnostic::error("too-large", format!("{path} has more than {} bytes", read::MAX_BYTES)));
     }
     Ok(bytes)
+}
+
+fn unreadable_file(path: &str, error: &std::io::Error) -> Diagnostic {
+    let fault = FileFault::from_io_error(Path::new(path), Usage::Read, error);
+    let is_absent = error.kind() == std::io::ErrorKind::NotFound && fault.remedy().is_none();
+    let message = match error.kind() {
+        _ if is_absent => format!("the file {path} does not exist"),
+        std::io::ErrorKind::IsADirectory => format!("{path} is a folder, not a file"),
+        _ => format!("the file {path} cannot be read: {fault}"),
+    };
+    let diagnostic = Diagnostic::error("unreadable-file", message);
+    match fault.remedy() {
+        Some(remedy) => diagnostic.help(remedy),
+        None => diagnostic,
+    }
 }
 
 /// Collects layers of values. Errors are kept until [`ValuesBuilder::build`], so that all are reported at once.
@@ -213,8 +214,9 @@ impl ValuesBuilder {
     ) -> Self {
         self.by_user = true;
         let source = self.sources.add_source(kind.flag_name(), argument);
-        let read = |path: &str| read::decode_text(path, &read(path)?);
-        match assign::parse_assignments(kind, argument, source, &read) {
+        let assignments =
+            assign::parse_assignments(kind, argument, source, &|path| read::decode_text(path, &read(path)?));
+        match assignments {
             Ok(assignments) => self.sets.extend(assignments),
             Err(problem) => self.problems.push(problem),
         }
@@ -226,10 +228,8 @@ impl ValuesBuilder {
     pub fn flag(mut self, flag: &str, path: &str, value: &str) -> Self {
         self.by_user = true;
         let source = self.sources.add_source(flag, value);
-        let end = u32::try_from(value.len()).unwrap_or(u32::MAX);
-        let origin = Origin { source, start: 0, end };
-        let part = |name: &str| assign::PathPart { name: name.to_owned(), index: None, origin };
-        let path = path.split('.').map(part).collect();
+        let origin = Origin::from_byte_range(source, 0..value.len());
+        let path = parse_flag_path(path, origin);
         let node = Node { raw: Some(value.into()), ..Node::new(flag_data(value), origin) };
         self.flags.push(Assignment { path, node });
         self
@@ -242,7 +242,7 @@ impl ValuesBuilder {
         let mut items = Vec::with_capacity(names.len());
         for name in names {
             let source = self.sources.add_source(flag, name.clone());
-            let origin = Origin { source, start: 0, end: u32::try_from(name.len()).unwrap_or(u32::MAX) };
+            let origin = Origin::from_byte_range(source, 0..name.len());
             let mut item = Node::empty_map(origin);
             if let Data::Map(map) = &mut item.data {
                 let node = Node::new(Data::Text(name.clone()), origin);
@@ -252,8 +252,7 @@ impl ValuesBuilder {
         }
         let Some(origin) = items.first().map(|item| item.origin) else { return self };
         self.by_user = true;
-        let part = |name: &str| assign::PathPart { name: name.to_owned(), index: None, origin };
-        let path = path.split('.').map(part).collect();
+        let path = parse_flag_path(path, origin);
         self.flags.push(Assignment { path, node: Node::new(Data::List(items), origin) });
         self
     }
@@ -321,8 +320,7 @@ impl ValuesBuilder {
         root = taken_back.iter().map(|(_, recorded)| recorded.clone()).chain(self.files).fold(root, merge_nodes);
         for assignment in self.sets.into_iter().chain(self.flags) {
             let sources = &self.sources;
-            let place = |origin| -> Place { sources.place_at(origin) };
-            if let Err(problem) = assign::apply_assignment(&mut root, assignment, place) {
+            if let Err(problem) = assign::apply_assignment(&mut root, assignment, |origin| sources.place_at(origin)) {
                 self.problems.push(problem);
             }
         }
@@ -361,6 +359,11 @@ impl ValuesBuilder {
             Err(Diagnostics(self.problems))
         }
     }
+}
+
+/// The path of the value that a flag sets.
+fn parse_flag_path(path: &str, origin: Origin) -> Vec<assign::PathPart> {
+    path.split('.').map(|name| assign::PathPart { name: name.to_owned(), index: None, origin }).collect()
 }
 
 /// Brings back the defaults of recorded values that a `null` has deleted since: it withdraws what was recorded.

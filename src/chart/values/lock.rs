@@ -35,17 +35,14 @@ impl ImageLock {
         let mut sources = Sources::default();
         let source = sources.add_source(name, read::decode_text(name, bytes)?);
         let root = read::read_source(&sources, source).map_err(Diagnostics)?;
-        let wrong = |place: Option<Place>, message: &str| {
-            let problem = Diagnostic::error("image-lock", message.to_owned()).at(place);
-            Diagnostics::from(problem.help("create one: `fleetctl show images control-plane --digests FILE`"))
-        };
-        let root = root.ok_or_else(|| wrong(None, &format!("{name} is empty, so it is not an image lock")))?;
-        let at_root = || Some(sources.place_at(root.origin));
+        let root =
+            root.ok_or_else(|| image_lock_error(None, &format!("{name} is empty, so it is not an image lock")))?;
+        let at_root = Some(sources.place_at(root.origin));
         let Data::Map(top) = &root.data else {
-            return Err(wrong(at_root(), "this is not an image lock: it has no `images`"));
+            return Err(image_lock_error(at_root, "this is not an image lock: it has no `images`"));
         };
         let Some(Data::Map(images)) = top.entries.get("images").map(|entry| &entry.node.data) else {
-            return Err(wrong(at_root(), "this is not an image lock: it has no mapping `images`"));
+            return Err(image_lock_error(at_root, "this is not an image lock: it has no mapping `images`"));
         };
         let mut lock = Self { name: name.to_owned(), ..Self::default() };
         for (reference, entry) in &images.entries {
@@ -55,7 +52,7 @@ impl ImageLock {
                 }
                 _ => {
                     let place = sources.place_at(entry.node.origin);
-                    return Err(wrong(
+                    return Err(image_lock_error(
                         Some(place),
                         &format!("the image `{reference}` has no digest of the form `sha256:…`"),
                     ));
@@ -82,18 +79,18 @@ impl ImageLock {
             if content.is_empty() || content.starts_with('#') {
                 continue;
             }
-            let place = || Place::in_text(name, &text, at, at + content.len());
-            let Some((image, digest)) = parse_digest_line(content) else {
-                let problem = Diagnostic::error("image-digest", "this line has no image and digest").at(place());
-                problems.push(problem.label("expected `IMAGE:TAG sha256:…`"));
-                continue;
-            };
-            let former = lock.digests.insert(image.to_owned(), digest.to_owned());
-            if former.is_some_and(|former| former != digest) {
+            let problem = if let Some((image, digest)) = parse_digest_line(content) {
+                let former = lock.digests.insert(image.to_owned(), digest.to_owned());
+                if former.is_none_or(|former| former == digest) {
+                    continue;
+                }
                 let message = format!("the image `{image}` has two digests");
-                problems
-                    .push(Diagnostic::error("image-digest", message).at(place()).label("differs from the one before"));
-            }
+                Diagnostic::error("image-digest", message).label("differs from the one before")
+            } else {
+                Diagnostic::error("image-digest", "this line has no image and digest")
+                    .label("expected `IMAGE:TAG sha256:…`")
+            };
+            problems.push(problem.at(Place::in_text(name, &text, at, at + content.len())));
         }
         if problems.is_empty() { Ok(lock) } else { Err(Diagnostics(problems)) }
     }
@@ -145,12 +142,11 @@ impl ImageLock {
     /// Images that the lock does not hold, and images with another digest than it has.
     pub fn apply_digests(&self, mut builder: ValuesBuilder) -> Result<ValuesBuilder, Diagnostics> {
         let tree = builder.peek_tree()?;
-        let text = |path: &str| tree.text_at_path(&path.split('.').map(str::to_owned).collect::<Vec<_>>());
-        let registry = text("imageRegistry")?;
+        let registry = find_dotted_text(&tree, "imageRegistry")?;
         let mut problems = Vec::new();
         for path in builder.image_paths() {
-            let of = |key: &str| text(&format!("{path}.{key}"));
-            let (Some(repository), Some(tag)) = (of("repository")?, of("tag")?) else { continue };
+            let [repository, tag] = ["repository", "tag"].map(|key| find_dotted_text(&tree, &format!("{path}.{key}")));
+            let (Some(repository), Some(tag)) = (repository?, tag?) else { continue };
             let (name, own) = tag.split_once('@').map_or((tag.as_str(), None), |(name, digest)| (name, Some(digest)));
             if is_digest(name) {
                 continue;
@@ -178,6 +174,16 @@ impl ImageLock {
     }
 }
 
+fn image_lock_error(place: Option<Place>, message: &str) -> Diagnostics {
+    let problem = Diagnostic::error("image-lock", message.to_owned()).at(place);
+    Diagnostics::from(problem.help("create one: `fleetctl show images control-plane --digests FILE`"))
+}
+
+/// The text of a value, of which the path has dots between its parts.
+fn find_dotted_text(tree: &ValuesTree, path: &str) -> Result<Option<String>, Diagnostics> {
+    tree.text_at_path(&path.split('.').map(str::to_owned).collect::<Vec<_>>())
+}
+
 /// Refuses values in which an image has no digest that an earlier install had locked to one; `images` are the paths of those.
 ///
 /// # Errors
@@ -189,8 +195,8 @@ pub fn still_locked(builder: &ValuesBuilder, images: &[String]) -> Result<(), Di
     let tree = builder.peek_tree()?;
     let mut problems = Vec::new();
     for path in images {
-        let text = |key: &str| tree.text_at_path(&path.split('.').chain([key]).map(str::to_owned).collect::<Vec<_>>());
-        let (repository, tag) = (text("repository")?.unwrap_or_default(), text("tag")?.unwrap_or_default());
+        let [repository, tag] = ["repository", "tag"].map(|key| find_dotted_text(&tree, &format!("{path}.{key}")));
+        let (repository, tag) = (repository?.unwrap_or_default(), tag?.unwrap_or_default());
         if !tag.contains('@') && !is_digest(&tag) {
             let message = format!("`{repository}:{tag}` has no digest, but the installed image is locked to one");
             let problem = Diagnostic::error("image-digest", message).path(format!("{path}.tag"));
@@ -276,32 +282,37 @@ mod tests {
         }
     }
 
+    fn format_reference(image: &Value) -> String {
+        format!("{}:{}", image["repository"].as_str().unwrap(), image["tag"].as_str().unwrap())
+    }
+
+    /// The tags of two images under a lock.
+    fn find_locked_tags(lock: &ImageLock, builder: ValuesBuilder) -> Result<[String; 2], Diagnostics> {
+        let values = lock.apply_digests(builder)?.build(schema)?.to_json();
+        Ok(["etcd", "scheduler"].map(|name| values["images"][name]["tag"].as_str().unwrap().to_owned()))
+    }
+
+    fn set_etcd_tag(values: &ValuesBuilder, tag: &str) -> ValuesBuilder {
+        values.clone().set(crate::chart::SetKind::Value, &format!("images.etcd.tag={tag}"))
+    }
+
     #[test]
     fn the_images_of_the_values_get_their_digests() {
         let chart = chart("v0.6");
         let version = "v0.6.1".parse().unwrap();
-        let values = || chart.values_of(&version);
-        let images = values().build(schema).unwrap().to_json()["images"].clone();
-        let reference = |name: &str| {
-            format!("{}:{}", images[name]["repository"].as_str().unwrap(), images[name]["tag"].as_str().unwrap())
-        };
-        let text: String = ["etcd", "scheduler"].map(|name| format!("{} {ONE}\n", reference(name))).concat();
+        let values = chart.values_of(&version);
+        let images = values.clone().build(schema).unwrap().to_json()["images"].clone();
+        let text: String =
+            ["etcd", "scheduler"].map(|name| format!("{} {ONE}\n", format_reference(&images[name]))).concat();
         let lock = ImageLock::of_lines("l", text.as_bytes()).unwrap();
-        let tags = |builder: ValuesBuilder| {
-            let values = lock.apply_digests(builder)?.build(schema)?.to_json();
-            Ok::<_, Diagnostics>(
-                ["etcd", "scheduler"].map(|name| values["images"][name]["tag"].as_str().unwrap().to_owned()),
-            )
-        };
-        for tag in tags(values()).unwrap() {
+        for tag in find_locked_tags(&lock, values.clone()).unwrap() {
             assert!(tag.ends_with(&format!("@{ONE}")), "{tag}");
         }
-        let set = |tag: &str| values().set(crate::chart::SetKind::Value, &format!("images.etcd.tag={tag}"));
-        let error = tags(set("9.9")).unwrap_err().to_string();
+        let error = find_locked_tags(&lock, set_etcd_tag(&values, "9.9")).unwrap_err().to_string();
         assert!(error.contains(":9.9` is missing in l"), "{error}");
         let own = images["etcd"]["tag"].as_str().unwrap();
-        let error = tags(set(&format!("{own}@{OTHER}"))).unwrap_err().to_string();
+        let error = find_locked_tags(&lock, set_etcd_tag(&values, &format!("{own}@{OTHER}"))).unwrap_err().to_string();
         assert!(error.contains("differs from") && error.contains("--set:1:"), "{error}");
-        assert_eq!(tags(set(OTHER)).unwrap()[0], OTHER, "a digest alone stays");
+        assert_eq!(find_locked_tags(&lock, set_etcd_tag(&values, OTHER)).unwrap()[0], OTHER, "a digest alone stays");
     }
 }

@@ -150,11 +150,11 @@ impl<'s> Views<'s> {
 
     /// The allowed values, if they are listed.
     pub(in crate::chart) fn allowed_values(&self) -> Vec<&'s Value> {
-        let listed = |schema: &&'s Value| {
+        let listed = self.all.iter().flat_map(|schema| {
             let values = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
-            values.chain(schema.get("const")).collect::<Vec<_>>()
-        };
-        self.all.iter().flat_map(listed).filter(|value| !value.is_null()).collect()
+            values.chain(schema.get("const"))
+        });
+        listed.filter(|value| !value.is_null()).collect()
     }
 
     /// Returns the description: what the value is for.
@@ -208,12 +208,13 @@ impl<'s> Views<'s> {
                 other => other,
             })
             .collect();
-        let bound = |keyword| self.all.iter().find_map(|schema| schema.get(keyword)?.as_number());
-        let range = match (bound("minimum"), bound("maximum")) {
-            (Some(low), Some(high)) => format!(" from {low} to {high}"),
-            (Some(low), None) => format!(" of at least {low}"),
-            (None, Some(high)) => format!(" of at most {high}"),
-            (None, None) => String::new(),
+        let bounds =
+            ["minimum", "maximum"].map(|keyword| self.all.iter().find_map(|schema| schema.get(keyword)?.as_number()));
+        let range = match bounds {
+            [Some(low), Some(high)] => format!(" from {low} to {high}"),
+            [Some(low), None] => format!(" of at least {low}"),
+            [None, Some(high)] => format!(" of at most {high}"),
+            [None, None] => String::new(),
         };
         format!("{}{range}", names.join(" or "))
     }
@@ -231,19 +232,25 @@ pub fn schema_of_line(mut schema: Value, line: ServiceLine) -> Value {
             }
             return;
         };
-        let too_new = |value: &Value| {
-            let since = value.get("x-since").and_then(Value::as_str).and_then(|text| text.parse::<ServiceLine>().ok());
-            since.is_some_and(|since| since > line)
-        };
         let mut gone = Vec::new();
         if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
-            gone = properties.iter().filter(|(_, value)| too_new(value)).map(|(name, _)| name.clone()).collect();
+            gone = properties
+                .iter()
+                .filter(|(_, value)| is_newer_than(value, line))
+                .map(|(name, _)| name.clone())
+                .collect();
             properties.retain(|name, _| !gone.contains(name));
         }
         if let Some(required) = map.get_mut("required").and_then(Value::as_array_mut) {
             required.retain(|name| !name.as_str().is_some_and(|name| gone.iter().any(|gone| gone == name)));
         }
         map.values_mut().for_each(|below| remove_newer_properties(below, line));
+    }
+
+    /// Returns whether the value of a schema came with a line after this one.
+    fn is_newer_than(schema: &Value, line: ServiceLine) -> bool {
+        let since = schema.get("x-since").and_then(Value::as_str).and_then(|text| text.parse::<ServiceLine>().ok());
+        since.is_some_and(|since| since > line)
     }
     remove_newer_properties(&mut schema, line);
     schema
@@ -269,9 +276,10 @@ mod tests {
         let schema = json!({"properties": {
             "a": {"type": "object", "required": ["old", "new"], "properties": {"old": {}, "new": {"x-since": "v0.8"}}},
         }});
-        let of = |line: &str| schema_of_line(schema.clone(), line.parse().unwrap())["properties"]["a"].clone();
-        assert_eq!(of("v0.7"), json!({"type": "object", "required": ["old"], "properties": {"old": {}}}));
-        assert_eq!(of("v0.8"), schema["properties"]["a"]);
+        let [older, newer] = ["v0.7", "v0.8"]
+            .map(|line| schema_of_line(schema.clone(), line.parse().unwrap())["properties"]["a"].clone());
+        assert_eq!(older, json!({"type": "object", "required": ["old"], "properties": {"old": {}}}));
+        assert_eq!(newer, schema["properties"]["a"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::mask::MASK;
-use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
+use crate::chart::yaml::node::{Data, Node, Sources, show_path};
 
 use super::Schema;
 use crate::api::util::digest::full_digest;
@@ -98,11 +98,10 @@ impl ValuesTree {
     }
 
     fn origin_of(&self, path: &[String], node: &Node) -> OriginOf {
-        let place = |origin: &Origin| self.sources.place_at(*origin);
         OriginOf {
             path: show_path(path),
-            place: place(&node.origin),
-            overrode: node.overrode.iter().map(place).collect(),
+            place: self.sources.place_at(node.origin),
+            overrode: node.overrode.iter().map(|origin| self.sources.place_at(*origin)).collect(),
         }
     }
 

@@ -289,7 +289,6 @@ impl ValueCheck<'_> {
         };
         let place = show_path(&path);
         let expected = views.map_or_else(String::new, |views| format!("expected {}", views.describe_expected()));
-        let simple = |code, message: String| Diagnostic::error(code, message).label(expected.clone());
         match error.kind() {
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
                 self.left_out += unexpected.len().saturating_sub(MAX_SHOWN);
@@ -325,7 +324,7 @@ impl ValueCheck<'_> {
             Kind::Type { .. } => {
                 let message = format!("`{place}` is {}", node.type_name());
                 let quoted = self.sources.text_of_origin(node.origin).starts_with(['"', '\'']);
-                let mut diagnostic = simple("wrong-type", message);
+                let mut diagnostic = Diagnostic::error("wrong-type", message).label(expected);
                 if let (true, Data::Text(text)) = (quoted, &node.data) {
                     let plain = Node::from_plain_scalar(text, node.origin);
                     let fits = match plain.data {
@@ -353,12 +352,9 @@ impl ValueCheck<'_> {
             | Kind::Maximum { .. }
             | Kind::ExclusiveMaximum { .. }
             | Kind::ExclusiveMinimum { .. } => {
-                self.report_wrong_value(
-                    &path,
-                    node.origin,
-                    simple("out-of-range", format!("{shown} is out of range for `{place}`")),
-                    views,
-                );
+                let message = format!("{shown} is out of range for `{place}`");
+                let diagnostic = Diagnostic::error("out-of-range", message).label(expected);
+                self.report_wrong_value(&path, node.origin, diagnostic, views);
             }
             Kind::MinLength { limit } => {
                 let message = format!("`{place}` is too short: at least {limit} characters are needed");
@@ -485,17 +481,13 @@ impl ValueCheck<'_> {
         if scalar && !options.is_empty() && matches!(node.data, Data::Text(_)) {
             return self.not_an_option(node, path, shown, views.as_ref());
         }
-        let depth = |errors: &[ValidationError<'_>]| {
-            errors.iter().map(|error| error.instance_path().into_iter().count()).max().unwrap_or(0)
-        };
-        let type_only = |errors: &[ValidationError<'_>]| {
-            errors.iter().any(|error| {
-                matches!(error.kind(), Kind::Type { .. }) && error.instance_path().into_iter().count() == path.len()
-            })
-        };
-        let meant =
-            context.iter().filter(|errors| !errors.is_empty() && !type_only(errors)).max_by_key(|errors| depth(errors));
-        if let Some(errors) = meant {
+        let meant = context.iter().filter(|errors| {
+            !errors.is_empty()
+                && !errors
+                    .iter()
+                    .any(|error| matches!(error.kind(), Kind::Type { .. }) && error_depth(error) == path.len())
+        });
+        if let Some(errors) = meant.max_by_key(|errors| errors.iter().map(error_depth).max()) {
             for error in errors {
                 self.report_schema_error(root, error);
             }
@@ -511,4 +503,9 @@ impl ValueCheck<'_> {
             views.as_ref(),
         );
     }
+}
+
+/// The number of keys and indexes above the value that an error is about.
+fn error_depth(error: &ValidationError<'_>) -> usize {
+    error.instance_path().into_iter().count()
 }

@@ -92,9 +92,9 @@ fn without_quotes(schema: &mut Value) {
         return;
     }
     let Ok(form) = jsonschema::validator_for(schema) else { return };
-    let fits = |text: &str| form.is_valid(&Value::from(text));
-    let (number, boolean) = (fits("11") || fits("1.5"), fits("true"));
-    let more = [(number, "number"), (boolean, "boolean")].into_iter().filter_map(|(is, name)| is.then_some(name));
+    let [integer, fraction, boolean] = ["11", "1.5", "true"].map(|text| form.is_valid(&Value::from(text)));
+    let more =
+        [(integer || fraction, "number"), (boolean, "boolean")].into_iter().filter_map(|(is, name)| is.then_some(name));
     let types: Vec<String> = types.into_iter().chain(more.map(str::to_owned)).collect();
     if types.len() > 1 {
         schema["type"] = json!(types);

@@ -190,25 +190,24 @@ impl Versions {
         if rows.is_empty() {
             return Err(VersionsError::Empty);
         }
-        let wrong = |row: &Row, problem: String| Err(VersionsError::Row { line: row.version, problem });
         for (index, row) in rows.iter().enumerate() {
             if row.default.service_line() != row.version {
-                return wrong(row, format!("its default {} belongs to another line", row.default));
+                return Err(row_error(row, format!("its default {} belongs to another line", row.default)));
             }
             if row.kubernetes.is_empty() || !row.kubernetes.is_sorted_by(|a, b| a < b) {
-                return wrong(
+                return Err(row_error(
                     row,
                     "its Kubernetes versions must be a list, oldest first, each version once".to_owned(),
-                );
+                ));
             }
             if let Some(newer) = rows[..index].iter().find(|newer| newer.version <= row.version) {
-                return wrong(
+                return Err(row_error(
                     row,
                     format!("it is below {}, but rows are sorted newest first, each version once", newer.version),
-                );
+                ));
             }
             if let Some(name) = hub.images.keys().find(|name| row.images.contains_key(*name)) {
-                return wrong(row, format!("its image `{name}` is already in `hub`, for all lines"));
+                return Err(row_error(row, format!("its image `{name}` is already in `hub`, for all lines")));
             }
         }
         for row in &mut rows {
@@ -251,11 +250,11 @@ impl Versions {
         let mut sources = Sources::default();
         let source = sources.add_source(format!("charts/{PATH}"), isolate_row(&self.text, index, self.rows.len()));
         let table = read::read_source(&sources, source).ok()??;
-        let is_row = |node: &&Node| {
-            node.find_at_path(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string())
-        };
         let Data::List(rows) = &table.find_at_path(&[LINES.to_owned()])?.data else { return None };
-        let of_row = rows.iter().find(is_row)?.find_at_path(&["images".to_owned()]);
+        let row = rows.iter().find(|node| {
+            node.find_at_path(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string())
+        });
+        let of_row = row?.find_at_path(&["images".to_owned()]);
         let of_all = table.find_at_path(&["hub".to_owned(), "images".to_owned()]);
         let mut found = BTreeMap::new();
         for images in [of_all, of_row].into_iter().flatten() {
@@ -283,8 +282,8 @@ impl Versions {
     /// Returns the distance of two lines in rows of the table: 0 for the same line, 1 for neighbours; `None` if one of
     /// them is not in the table.
     pub fn row_distance(&self, a: ServiceLine, b: ServiceLine) -> Option<usize> {
-        let place = |line| self.rows.iter().position(|row| row.version == line);
-        Some(place(a)?.abs_diff(place(b)?))
+        let [a, b] = [a, b].map(|line| self.rows.iter().position(|row| row.version == line));
+        Some(a?.abs_diff(b?))
     }
 
     /// All lines for people, oldest first: `v0.6, v0.7, …`.
@@ -294,17 +293,23 @@ impl Versions {
     }
 }
 
+fn row_error(row: &Row, problem: String) -> VersionsError {
+    VersionsError::Row { line: row.version, problem }
+}
+
+/// Beginning of a row in the text of the table.
+const ROW: &str = "- ";
+
 /// The text with blanks in place of all of its `count` rows but one, so that places in the rest stay where they are. All of
 /// it, where the rows do not begin with a dash each.
 fn isolate_row(text: &str, index: usize, count: usize) -> String {
-    let begins = |line: &&str| line.starts_with("- ");
-    if text.lines().filter(begins).count() != count {
+    if text.lines().filter(|line| line.starts_with(ROW)).count() != count {
         return text.to_owned();
     }
     let mut row = 0;
     let mut kept = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        row += usize::from(begins(&line));
+        row += usize::from(line.starts_with(ROW));
         if row == 0 || row == index + 1 {
             kept.push_str(line);
         } else {
@@ -350,19 +355,22 @@ pub(super) mod tests {
         text.parse().unwrap()
     }
 
+    fn newest_line(table: &Versions, minor: u32) -> Option<String> {
+        table.newest_for(KubeMinor::new(1, minor)).map(|row| row.version.to_string())
+    }
+
     #[test]
     fn rows_are_found_by_line_and_by_kubernetes_minor() {
         let table = table();
         assert_eq!(table.find_row(line("v0.6")).unwrap().default.to_string(), "v0.6.1");
         assert_eq!(table.find_row(line("v0.6")).unwrap().format_minor_range(), "v1.24 to v1.25");
         assert!(table.find_row(line("v0.5")).is_none());
-        let newest = |minor| table.newest_for(KubeMinor::new(1, minor)).map(|row| row.version.to_string());
-        assert_eq!(newest(31).as_deref(), Some("v1.1"));
-        assert_eq!(newest(28).as_deref(), Some("v0.9"));
-        assert_eq!(newest(25).as_deref(), Some("v0.7"));
-        assert_eq!(newest(24).as_deref(), Some("v0.6"));
-        assert_eq!(newest(23), None);
-        assert_eq!(newest(32), None);
+        assert_eq!(newest_line(&table, 31).as_deref(), Some("v1.1"));
+        assert_eq!(newest_line(&table, 28).as_deref(), Some("v0.9"));
+        assert_eq!(newest_line(&table, 25).as_deref(), Some("v0.7"));
+        assert_eq!(newest_line(&table, 24).as_deref(), Some("v0.6"));
+        assert_eq!(newest_line(&table, 23), None);
+        assert_eq!(newest_line(&table, 32), None);
         assert_eq!(table.newest_row().version, line("v1.1"));
         assert_eq!(table.row_distance(line("v0.9"), line("v1.0")), Some(1));
         assert_eq!(table.row_distance(line("v0.6"), line("v1.1")), Some(5));
@@ -423,10 +431,8 @@ pub(super) mod tests {
         if Files::from_embedded().get(PATH).is_none() {
             return;
         }
-        let rows = |table: &Versions| -> Vec<(ServiceLine, Vec<KubeMinor>)> {
-            table.rows().iter().map(|row| (row.version, row.kubernetes.clone())).collect()
-        };
-        let (specified, all) = (rows(&table()), rows(embedded_versions()));
+        let [specified, all] = [&table(), embedded_versions()]
+            .map(|table| table.rows().iter().map(|row| (row.version, row.kubernetes.clone())).collect::<Vec<_>>());
         let (newer, of_specification) = all.split_at(all.len() - specified.len());
         assert_eq!(of_specification, specified);
         let newest = ((31..=37).map(|minor| KubeMinor::new(1, minor))).collect::<Vec<_>>();

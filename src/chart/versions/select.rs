@@ -154,11 +154,11 @@ fn concrete_version(row: &Row, asked: ServiceVersion) -> ServiceVersion {
 fn select_auto_row(table: &Versions, server: Option<KubeMinor>) -> Result<&Row, SelectError> {
     let server = server.ok_or(SelectError::AutoNeedsCluster)?;
     table.newest_for(server).ok_or_else(|| {
-        let minors = || table.rows().iter().flat_map(|row| &row.kubernetes).copied();
+        let minors = table.rows().iter().flat_map(|row| &row.kubernetes).copied();
         SelectError::NoneSupports {
             server,
-            oldest: minors().min().unwrap_or(server),
-            newest: minors().max().unwrap_or(server),
+            oldest: minors.clone().min().unwrap_or(server),
+            newest: minors.max().unwrap_or(server),
         }
     })
 }
@@ -269,20 +269,20 @@ mod tests {
 
     #[test]
     fn flags_that_disagree_or_say_nothing_are_refused_with_what_would_work() {
-        let error = |version, tag| choose(version, tag, Some(31)).unwrap_err().to_string();
         insta::assert_snapshot!(
             [
-                error(Some("v0.7"), Some("v0.6.1")),
-                error(Some("auto"), Some("v0.6.1")),
-                error(None, Some("latest")),
-                error(None, Some("sha256:abc")),
-                error(Some("v0.5"), None),
-                error(None, Some("v2.0.0")),
-                error(Some("newest"), None),
-                error(Some("v1.1.0+x"), None),
-                error(Some("newest+x"), None),
-                error(Some(""), None),
+                (Some("v0.7"), Some("v0.6.1")),
+                (Some("auto"), Some("v0.6.1")),
+                (None, Some("latest")),
+                (None, Some("sha256:abc")),
+                (Some("v0.5"), None),
+                (None, Some("v2.0.0")),
+                (Some("newest"), None),
+                (Some("v1.1.0+x"), None),
+                (Some("newest+x"), None),
+                (Some(""), None),
             ]
+            .map(|(version, tag)| choose(version, tag, Some(31)).unwrap_err().to_string())
             .join("\n"),
             @r"
         `--version v0.7.2` and `--image-tag v0.6.1` are of different versions (v0.7 and v0.6): give only one of them, or matching ones
@@ -302,7 +302,6 @@ mod tests {
     #[test]
     fn agents_may_be_one_line_older_or_newer_than_their_control_plane() {
         let table = table();
-        let line = |text: &str| text.parse().unwrap();
         for (plane, agent, fine) in [
             ("v0.6", "v0.6", true),
             ("v0.9", "v1.0", true),
@@ -310,9 +309,13 @@ mod tests {
             ("v0.6", "v0.8", false),
             ("v1.1", "v0.9", false),
         ] {
-            assert_eq!(check_skew(&table, line(plane), line(agent)).is_ok(), fine, "{plane} {agent}");
+            assert_eq!(
+                check_skew(&table, plane.parse().unwrap(), agent.parse().unwrap()).is_ok(),
+                fine,
+                "{plane} {agent}"
+            );
         }
-        let error = check_skew(&table, line("v0.6"), line("v1.1")).unwrap_err().to_string();
+        let error = check_skew(&table, "v0.6".parse().unwrap(), "v1.1".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("v0.6") && error.contains("v1.1"));
     }
 }

@@ -157,14 +157,17 @@ mod tests {
         }
     }
 
+    fn nest_json(open: &str, close: &str, times: usize) -> String {
+        format!("{}1{}", open.repeat(times), close.repeat(times))
+    }
+
     #[test]
     fn what_nests_too_deep_is_skipped_to_its_end_and_not_called_something_else() {
         for (open, close, levels) in [("[", "]", 1), (r#"{"a": "#, "}", 1), (r#"[{"a": "#, "}]", 2)] {
-            let nested = |times: usize| format!("{}1{}", open.repeat(times), close.repeat(times));
             for (times, is_too_deep) in [(MAX_DEPTH / levels, false), (MAX_DEPTH / levels + 1, true), (200_000, true)] {
-                assert_eq!(read(&nested(times)).is_too_deep, is_too_deep, "{times} times {open}");
+                assert_eq!(read(&nest_json(open, close, times)).is_too_deep, is_too_deep, "{times} times {open}");
             }
-            let then = read(&format!(r#"{{"x": {}, "y": [2]}}"#, nested(200_000)));
+            let then = read(&format!(r#"{{"x": {}, "y": [2]}}"#, nest_json(open, close, 200_000)));
             assert!(then.is_too_deep && then.value["y"] == serde_json::json!([2]), "what follows is read");
         }
         for wrong in ["[".repeat(200_000), format!("{}x{}", "[".repeat(99), "]".repeat(99))] {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use serde_json::{Map, Number, Value};
 
@@ -53,12 +54,12 @@ impl Sources {
     /// Masks the text at these origins wherever a place is shown from now on.
     pub(crate) fn mask_origins(&mut self, origins: &[Origin]) {
         for (number, source) in self.0.iter_mut().enumerate() {
-            let own = || origins.iter().filter(|origin| origin.source as usize == number);
-            if own().next().is_none() {
+            let own: Vec<&Origin> = origins.iter().filter(|origin| origin.source as usize == number).collect();
+            if own.is_empty() {
                 continue;
             }
             let mut bytes = source.text.clone().into_bytes();
-            for origin in own() {
+            for origin in own {
                 let range = origin.start as usize..origin.end as usize;
                 if source.text.get(range.clone()).is_some() {
                     bytes[range].iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b'*');
@@ -80,6 +81,13 @@ pub(crate) struct Origin {
     pub(crate) source: u32,
     pub(crate) start: u32,
     pub(crate) end: u32,
+}
+
+impl Origin {
+    pub(in crate::chart) fn from_byte_range(source: u32, range: Range<usize>) -> Self {
+        let [start, end] = [range.start, range.end].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+        Self { source, start, end }
+    }
 }
 
 /// The value of a node.
@@ -153,9 +161,10 @@ impl Node {
             Value::String(text) => Data::Text(text.clone()),
             Value::Array(items) => Data::List(items.iter().map(|item| Self::from_json(item, origin)).collect()),
             Value::Object(map) => {
-                let entry = |value| Entry { key: origin, node: Self::from_json(value, origin) };
-                let entries = map.iter().map(|(key, value)| (key.clone(), entry(value))).collect();
-                Data::Map(Mapping { entries, replaces: false })
+                let entries = map
+                    .iter()
+                    .map(|(key, value)| (key.clone(), Entry { key: origin, node: Self::from_json(value, origin) }));
+                Data::Map(Mapping { entries: entries.collect(), replaces: false })
             }
         };
         Self::new(data, origin)

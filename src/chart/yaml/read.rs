@@ -68,9 +68,7 @@ impl<'t> YamlReader<'t> {
     }
 
     fn span_origin(&self, span: Span) -> Origin {
-        let range = span.byte_range().unwrap_or_default();
-        let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        Origin { source: self.source, start: offset(range.start), end: offset(range.end) }
+        Origin::from_byte_range(self.source, span.byte_range().unwrap_or_default())
     }
 
     fn syntax_stop(&self, error: &ScanError) -> Stop {
@@ -190,27 +188,25 @@ impl<'t> YamlReader<'t> {
     }
 
     fn read_scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, origin: Origin) -> Node {
-        let as_text = || Node::new(Data::Text(text.to_owned()), origin);
-        match tag {
-            None if style == ScalarStyle::Plain => Node::from_plain_scalar(text, origin),
-            None => as_text(),
-            Some(tag) if tag.is_yaml_core_schema_tag("str") || tag.original() == "!" => as_text(),
-            Some(tag) => {
-                let node = Node::from_plain_scalar(text, origin);
-                let fits = match &node.data {
-                    Data::Null => tag.is_yaml_core_schema_tag("null"),
-                    Data::Bool(_) => tag.is_yaml_core_schema_tag("bool"),
-                    Data::Number(number) => {
-                        tag.is_yaml_core_schema_tag("float") || (!number.is_f64() && tag.is_yaml_core_schema_tag("int"))
-                    }
-                    _ => false,
-                };
-                if !fits {
-                    self.unknown_tag(tag, origin);
-                }
-                node
-            }
+        let is_text =
+            tag.map_or(style != ScalarStyle::Plain, |tag| tag.is_yaml_core_schema_tag("str") || tag.original() == "!");
+        if is_text {
+            return Node::new(Data::Text(text.to_owned()), origin);
         }
+        let node = Node::from_plain_scalar(text, origin);
+        let Some(tag) = tag else { return node };
+        let fits = match &node.data {
+            Data::Null => tag.is_yaml_core_schema_tag("null"),
+            Data::Bool(_) => tag.is_yaml_core_schema_tag("bool"),
+            Data::Number(number) => {
+                tag.is_yaml_core_schema_tag("float") || (!number.is_f64() && tag.is_yaml_core_schema_tag("int"))
+            }
+            _ => false,
+        };
+        if !fits {
+            self.unknown_tag(tag, origin);
+        }
+        node
     }
 
     fn read_mapping(&mut self, origin: Origin) -> YamlResult<(Node, usize)> {

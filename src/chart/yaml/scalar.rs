@@ -78,18 +78,19 @@ fn is_digits(text: &str) -> bool {
 
 /// An integer in a form that only some readers know: other bases, underscores, a plus sign.
 fn odd_integer(unsigned: &str) -> bool {
-    let below = |prefix: &str, fits: fn(u8) -> bool| {
-        unsigned.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b == b'_' || fits(b)))
-    };
-    below("0x", |b| b.is_ascii_hexdigit())
-        || below("0X", |b| b.is_ascii_hexdigit())
-        || below("0o", |b| matches!(b, b'0'..=b'7'))
-        || below("0O", |b| matches!(b, b'0'..=b'7'))
-        || below("0b", |b| matches!(b, b'0' | b'1'))
-        || below("0B", |b| matches!(b, b'0' | b'1'))
+    has_digits_after(unsigned, "0x", |b| b.is_ascii_hexdigit())
+        || has_digits_after(unsigned, "0X", |b| b.is_ascii_hexdigit())
+        || has_digits_after(unsigned, "0o", |b| matches!(b, b'0'..=b'7'))
+        || has_digits_after(unsigned, "0O", |b| matches!(b, b'0'..=b'7'))
+        || has_digits_after(unsigned, "0b", |b| matches!(b, b'0' | b'1'))
+        || has_digits_after(unsigned, "0B", |b| matches!(b, b'0' | b'1'))
         || (unsigned.starts_with(|c: char| c.is_ascii_digit())
             && unsigned.contains('_')
             && unsigned.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'e' | b'E' | b'+' | b'-')))
+}
+
+fn has_digits_after(unsigned: &str, prefix: &str, fits: fn(u8) -> bool) -> bool {
+    unsigned.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b == b'_' || fits(b)))
 }
 
 /// `1.5`, `1e3`, `1.5e-3`, `.5`, `1.`: digits around a point, perhaps an exponent; not an integer.
@@ -162,9 +163,12 @@ pub(crate) fn parse_plain_scalar(raw: &str) -> Meaning {
 mod tests {
     use super::*;
 
+    fn number_meaning(value: serde_json::Value) -> Meaning {
+        Meaning::Number(value.as_number().unwrap().clone())
+    }
+
     #[test]
     fn scalars_mean_what_all_readers_agree_on_and_the_rest_is_unclear() {
-        let number = |value: serde_json::Value| Meaning::Number(value.as_number().unwrap().clone());
         let cases = [
             ("", Meaning::Null),
             ("~", Meaning::Null),
@@ -173,13 +177,13 @@ mod tests {
             ("False", Meaning::Bool(false)),
             ("yes", Meaning::Unclear(Unclear::Bool(true))),
             ("N", Meaning::Unclear(Unclear::Bool(false))),
-            ("0", number(0.into())),
-            ("-7", number((-7).into())),
-            ("18446744073709551615", number(u64::MAX.into())),
+            ("0", number_meaning(0.into())),
+            ("-7", number_meaning((-7).into())),
+            ("18446744073709551615", number_meaning(u64::MAX.into())),
             ("18446744073709551616", Meaning::Unclear(Unclear::TooLarge)),
             ("1e999", Meaning::Unclear(Unclear::TooLarge)),
-            ("1.10", number(1.1.into())),
-            ("1e3", number(1000.0.into())),
+            ("1.10", number_meaning(1.1.into())),
+            ("1e3", number_meaning(1000.0.into())),
             ("010", Meaning::Unclear(Unclear::LeadingZero)),
             ("-01", Meaning::Unclear(Unclear::LeadingZero)),
             ("00.5", Meaning::Unclear(Unclear::LeadingZero)),

@@ -35,11 +35,13 @@ const ENFORCERS: [&str; 5] = ["projectcalico.org/", "network.cilium.io/", "io.ci
 
 /// Returns whether a node is known to ignore network policies.
 fn ignores_policies(node: &Node) -> bool {
-    let is_any = |prefixes: &[&str]| {
-        let mut keys = node.annotations().keys().chain(node.labels().keys());
-        keys.any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
-    };
-    is_any(&[FLANNEL]) && !is_any(&ENFORCERS)
+    has_node_key_prefix(node, &[FLANNEL]) && !has_node_key_prefix(node, &ENFORCERS)
+}
+
+/// Returns whether an annotation or a label of a node begins with one of these prefixes.
+fn has_node_key_prefix(node: &Node, prefixes: &[&str]) -> bool {
+    let mut keys = node.annotations().keys().chain(node.labels().keys());
+    keys.any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
 }
 
 fn node_facts(node: &Node) -> NodeFacts {
@@ -48,18 +50,19 @@ fn node_facts(node: &Node) -> NodeFacts {
     let ready = status.and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
         conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     });
-    let of_type = |kind: &str| -> Vec<String> {
-        let addresses = status.and_then(|s| s.addresses.as_ref());
-        addresses.into_iter().flatten().filter(|a| a.type_ == kind).map(|a| a.address.clone()).collect()
-    };
     NodeFacts {
         name: node.name_any(),
         usable: ready && !spec.and_then(|s| s.unschedulable).unwrap_or_default(),
         architecture: status.and_then(|s| s.node_info.as_ref()).map(|i| i.architecture.clone()).unwrap_or_default(),
         provider_id: spec.and_then(|s| s.provider_id.clone()).unwrap_or_default(),
-        addresses: [of_type("ExternalIP"), of_type("InternalIP")].concat(),
+        addresses: [list_node_addresses(node, "ExternalIP"), list_node_addresses(node, "InternalIP")].concat(),
         ignores_policies: ignores_policies(node),
     }
+}
+
+fn list_node_addresses(node: &Node, kind: &str) -> Vec<String> {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    addresses.into_iter().flatten().filter(|a| a.type_ == kind).map(|a| a.address.clone()).collect()
 }
 
 /// Facts that become more while several reads are in progress.
@@ -219,12 +222,11 @@ async fn node_port_holders(client: &Client, wanted: &Wanted, port: u16) -> Vec<S
     let services: Api<Service> = Api::all(client.clone());
     // Without the right to list Services everywhere the API server itself still refuses a taken port.
     let Ok(list) = services.list(&ListParams::default()).await else { return Vec::new() };
-    let ours = |service: &Service| {
-        service.namespace().as_deref() == Some(wanted.namespace.as_str())
-            && service.labels().get(LABEL_INSTALL) == Some(&wanted.name)
-    };
     list.iter()
-        .filter(|service| !ours(service))
+        .filter(|service| {
+            service.namespace().as_deref() != Some(wanted.namespace.as_str())
+                || service.labels().get(LABEL_INSTALL) != Some(&wanted.name)
+        })
         .filter(|service| {
             let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
             ports.into_iter().flatten().any(|p| p.node_port == Some(i32::from(port)))
@@ -238,20 +240,21 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn ignores_with_metadata(annotations: serde_json::Value, labels: serde_json::Value) -> bool {
+        let metadata = json!({"name": "n", "annotations": annotations, "labels": labels});
+        ignores_policies(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+    }
+
     #[test]
     fn a_node_ignores_policies_only_where_flannel_is_alone() {
-        let ignores = |annotations: serde_json::Value, labels: serde_json::Value| {
-            let metadata = json!({"name": "n", "annotations": annotations, "labels": labels});
-            ignores_policies(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
-        };
-        let flannel = || json!({"flannel.alpha.coreos.com/backend-type": "vxlan"});
-        assert!(ignores(flannel(), json!({})));
-        assert!(!ignores(json!({}), json!({})), "of others nothing is known");
+        let flannel = json!({"flannel.alpha.coreos.com/backend-type": "vxlan"});
+        assert!(ignores_with_metadata(flannel.clone(), json!({})));
+        assert!(!ignores_with_metadata(json!({}), json!({})), "of others nothing is known");
         for beside in ["projectcalico.org/IPv4Address", "k3s.io/hostname", "rke2.io/hostname"] {
-            let mut annotations = flannel();
+            let mut annotations = flannel.clone();
             annotations[beside] = json!("x");
-            assert!(!ignores(annotations, json!({})), "{beside}");
+            assert!(!ignores_with_metadata(annotations, json!({})), "{beside}");
         }
-        assert!(!ignores(flannel(), json!({"io.cilium.network/x": "y"})));
+        assert!(!ignores_with_metadata(flannel.clone(), json!({"io.cilium.network/x": "y"})));
     }
 }

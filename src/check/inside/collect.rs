@@ -89,48 +89,53 @@ pub async fn read_components(
     hosting: &Client,
     namespace: &str,
 ) -> Result<BTreeMap<&'static str, Component>, kube::Error> {
+    let found = futures::future::try_join_all(
+        COMPONENTS.iter().map(|(name, _)| read_named_component(hosting, namespace, name)),
+    )
+    .await?;
+    Ok(found.into_iter().collect())
+}
+
+async fn read_named_component(
+    hosting: &Client,
+    namespace: &str,
+    name: &'static str,
+) -> Result<(&'static str, Component), kube::Error> {
     let pods: Api<Pod> = Api::namespaced(hosting.clone(), namespace);
     let deployments: Api<Deployment> = Api::namespaced(hosting.clone(), namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(hosting.clone(), namespace);
-    let one = |name: &'static str| {
-        let (pods, deployments, stateful) = (&pods, &deployments, &stateful);
-        async move {
-            let found = if name == "etcd" {
-                stateful.get_opt(name).await?.map(|set| {
-                    let (spec, status) = (set.spec.unwrap_or_default(), set.status.unwrap_or_default());
-                    Counted {
-                        selector: spec.selector,
-                        wanted: spec.replicas,
-                        ready: status.ready_replicas,
-                        updated: status.updated_replicas,
-                        all: status.replicas,
-                        is_observed: status.observed_generation >= set.metadata.generation,
-                        arguments: container_arguments(spec.template.spec),
-                    }
-                })
-            } else {
-                deployments.get_opt(name).await?.map(|deployment| {
-                    let (spec, status) = (deployment.spec.unwrap_or_default(), deployment.status.unwrap_or_default());
-                    Counted {
-                        selector: spec.selector,
-                        wanted: spec.replicas,
-                        ready: status.ready_replicas,
-                        updated: status.updated_replicas,
-                        all: status.replicas.unwrap_or(0),
-                        is_observed: status.observed_generation >= deployment.metadata.generation,
-                        arguments: container_arguments(spec.template.spec),
-                    }
-                })
-            };
-            let component = match found {
-                Some(counted) => read_component(pods, counted).await?,
-                None => Component::default(),
-            };
-            Ok::<_, kube::Error>((name, component))
-        }
+    let found = if name == "etcd" {
+        stateful.get_opt(name).await?.map(|set| {
+            let (spec, status) = (set.spec.unwrap_or_default(), set.status.unwrap_or_default());
+            Counted {
+                selector: spec.selector,
+                wanted: spec.replicas,
+                ready: status.ready_replicas,
+                updated: status.updated_replicas,
+                all: status.replicas,
+                is_observed: status.observed_generation >= set.metadata.generation,
+                arguments: container_arguments(spec.template.spec),
+            }
+        })
+    } else {
+        deployments.get_opt(name).await?.map(|deployment| {
+            let (spec, status) = (deployment.spec.unwrap_or_default(), deployment.status.unwrap_or_default());
+            Counted {
+                selector: spec.selector,
+                wanted: spec.replicas,
+                ready: status.ready_replicas,
+                updated: status.updated_replicas,
+                all: status.replicas.unwrap_or(0),
+                is_observed: status.observed_generation >= deployment.metadata.generation,
+                arguments: container_arguments(spec.template.spec),
+            }
+        })
     };
-    let found = futures::future::try_join_all(COMPONENTS.iter().map(|(name, _)| one(name))).await?;
-    Ok(found.into_iter().collect())
+    let component = match found {
+        Some(counted) => read_component(&pods, counted).await?,
+        None => Component::default(),
+    };
+    Ok((name, component))
 }
 
 /// The rights that [`read_components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
@@ -281,13 +286,13 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         own_api::own_api(hub),
     );
     let definitions = definitions?;
-    let found = |kind: &str| {
+    let established = DEFINITIONS.into_iter().map(|kind| {
         let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(GROUPS));
         (kind.to_owned(), found.is_some_and(is_definition_established))
-    };
+    });
     let held = brake.ok().flatten().and_then(|map| map.data).unwrap_or_default();
     Ok(Inside {
-        definitions: DEFINITIONS.into_iter().map(found).collect(),
+        definitions: established.collect(),
         members: members?,
         policies: if_defined(policies)?.len(),
         groups: Groups::from_placed_groups(&if_defined(groups)?),

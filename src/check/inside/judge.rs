@@ -3,7 +3,7 @@
 use super::{HOSTING, HealthFacts, Member, OWN_API, own_api};
 use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
-use crate::api::mass_removal::{FrozenRemovals, RemovalRecord};
+use crate::api::mass_removal::RemovalRecord;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
 use crate::check::{Check, CheckResult};
 
@@ -131,12 +131,12 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
 fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
     let causes: Vec<_> = record.frozen_causes().collect();
     let (cause, first) = causes.first()?;
-    let text = |(cause, frozen): &(&String, &FrozenRemovals)| {
+    let held = causes.iter().map(|(cause, frozen)| {
         let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
         let copies = first_of(copies, NAMED, ", ");
         format!("{cause} would remove {} copies since {} ({copies})", frozen.count(), frozen.since)
-    };
-    let held = first_of(causes.iter().map(text), NAMED, "; ");
+    });
+    let held = first_of(held, NAMED, "; ");
     let named = first_of(first.first.iter().cloned(), NAMED, ", ");
     Some(CheckResult::new_failure(
         format!("the scheduler holds back these removals, because there are too many: {held}; first: {named}"),
@@ -181,13 +181,13 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
 
 /// Returns which copies without a Schedule contain data, as an addition to their number.
 fn describe_data(members: &[Member]) -> String {
-    let of_member = |member: &Member| {
+    let data = members.iter().map(|member| {
         let (name, data) = (member.name.clone(), &member.data_without_schedule);
         let named: Vec<String> = data.first.iter().map(|object| format!("{object} in {name}")).collect();
         let count = usize::try_from(data.count).unwrap_or(0).max(named.len());
         (count, named)
-    };
-    let (counts, named): (Vec<usize>, Vec<Vec<String>>) = members.iter().map(of_member).unzip();
+    });
+    let (counts, named): (Vec<usize>, Vec<Vec<String>>) = data.unzip();
     let (count, named): (usize, Vec<String>) = (counts.iter().sum(), named.concat());
     match count {
         0 => String::new(),
@@ -244,7 +244,7 @@ pub(super) mod tests {
     use crate::check::inside::{
         COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, OwnApi, PolicyBinding, Served, View, Webhook,
     };
-    use crate::check::{CheckResult, Judged, evaluate_failing_check, run_checks};
+    use crate::check::{CheckResult, Judged, change_facts, evaluate_failing_check, result_of_check, run_checks};
 
     const ARGUMENTS: [&str; 2] =
         ["kube-apiserver", "--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook"];
@@ -314,73 +314,74 @@ pub(super) mod tests {
         }
     }
 
+    fn change_inside(change: impl FnOnce(&mut Inside)) -> HealthFacts {
+        change_facts(healthy(), |facts| change(facts.inside.as_mut().unwrap()))
+    }
+
+    fn without_definition(kind: &str) -> HealthFacts {
+        change_inside(|inside| inside.definitions.retain(|known, _| known != kind))
+    }
+
+    /// Facts with a component that waits.
+    fn with_trouble(workload: &'static str, trouble: &str) -> HealthFacts {
+        let component = Component {
+            installed: true,
+            wanted: 1,
+            ready: 0,
+            updated: true,
+            trouble: Some(trouble.to_owned()),
+            arguments: Vec::new(),
+        };
+        change_facts(healthy(), |facts| drop(facts.components.as_mut().unwrap().insert(workload, component)))
+    }
+
     pub(in crate::check) fn examples() -> Vec<Judged> {
-        let change = |change: &dyn Fn(&mut HealthFacts)| {
-            let mut facts = healthy();
-            change(&mut facts);
-            facts
-        };
-        let waiting = |workload: &'static str, trouble: &'static str| {
-            change(&|facts| {
-                let component = Component {
-                    installed: true,
-                    wanted: 1,
-                    ready: 0,
-                    updated: true,
-                    trouble: Some(trouble.to_owned()),
-                    arguments: Vec::new(),
-                };
-                facts.components.as_mut().unwrap().insert(workload, component);
-            })
-        };
-        let inside = |within: &dyn Fn(&mut Inside)| change(&|facts| within(facts.inside.as_mut().unwrap()));
-        let undefined = |kind: &str| inside(&|inside| inside.definitions.retain(|known, _| known != kind));
-        let unready = inside(&|inside| {
+        let unready = change_inside(|inside| {
             inside.members[0].ready = false;
             inside.members[0].reason = "AgentSilent".to_owned();
         });
         [
-            (HOSTING, change(&|facts| facts.components = Err("no route to host".to_owned()))),
-            ("apiserver", waiting("apiserver", "CrashLoopBackOff (pod apiserver-6d4b9c7f5-x2x7k)")),
+            (HOSTING, change_facts(healthy(), |facts| facts.components = Err("no route to host".to_owned()))),
+            ("apiserver", with_trouble("apiserver", "CrashLoopBackOff (pod apiserver-6d4b9c7f5-x2x7k)")),
             (
                 "controller-manager",
-                waiting("kube-controller-manager", "ImagePullBackOff (pod kube-controller-manager-0)"),
+                with_trouble("kube-controller-manager", "ImagePullBackOff (pod kube-controller-manager-0)"),
             ),
-            ("etcd", waiting("etcd", "Pending (pod etcd-0)")),
-            ("scheduler", waiting("fleet-scheduler", "CrashLoopBackOff (pod fleet-scheduler-5c9d8b6f4-q8w2z)")),
-            ("definition-cluster", undefined("Cluster")),
-            ("definition-schedulepolicy", undefined("SchedulePolicy")),
-            ("definition-schedulegroup", undefined("ScheduleGroup")),
-            ("init-secret", inside(&|inside| inside.init_secret = None)),
+            ("etcd", with_trouble("etcd", "Pending (pod etcd-0)")),
+            ("scheduler", with_trouble("fleet-scheduler", "CrashLoopBackOff (pod fleet-scheduler-5c9d8b6f4-q8w2z)")),
+            ("definition-cluster", without_definition("Cluster")),
+            ("definition-schedulepolicy", without_definition("SchedulePolicy")),
+            ("definition-schedulegroup", without_definition("ScheduleGroup")),
+            ("init-secret", change_inside(|inside| inside.init_secret = None)),
             ("clusters", unready),
             (
                 "copies",
-                inside(&|inside| {
+                change_inside(|inside| {
                     inside.members[0].copies_without_schedule = Some(12);
                     inside.members[0].data_without_schedule =
                         DataWithoutSchedule::from_names(&["PersistentVolumeClaim shop/data".to_owned()]);
                     inside.hold = hold("2027-03-12T10:15:00Z");
                 }),
             ),
-            ("policies", inside(&|inside| inside.policies = 0)),
+            ("policies", change_inside(|inside| inside.policies = 0)),
             (
                 "hub-webhooks",
-                change(&|facts| {
+                change_facts(healthy(), |facts| {
                     facts.components.as_mut().unwrap().get_mut("apiserver").unwrap().arguments.clear();
                     facts.inside.as_mut().unwrap().own_api.webhooks = vec![webhook("ingress-nginx-admission")];
                 }),
             ),
             (
                 "hub-conversions",
-                inside(&|inside| inside.conversions = vec![served("widgets.example.com", "operators/widgets")]),
+                change_inside(|inside| inside.conversions = vec![served("widgets.example.com", "operators/widgets")]),
             ),
             (
                 "hub-apiservices",
-                inside(&|inside| {
+                change_inside(|inside| {
                     inside.own_api.api_services = vec![served("v1beta1.metrics.k8s.io", "kube-system/metrics-server")];
                 }),
             ),
-            ("hub-admission-policies", inside(&|inside| inside.own_api.policies = vec![binding()])),
+            ("hub-admission-policies", change_inside(|inside| inside.own_api.policies = vec![binding()])),
         ]
         .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
         .into()
@@ -413,35 +414,36 @@ pub(super) mod tests {
         );
     }
 
-    #[test]
-    fn copies_without_a_schedule_are_named_with_what_becomes_of_them() {
-        let result = |counts: &[Option<i32>], held: bool| {
-            let mut facts = healthy();
-            let inside = facts.inside.as_mut().unwrap();
-            let member = |(at, count): (usize, &Option<i32>)| Member {
+    /// What the check of copies says about members with these counts.
+    fn judge_copies(counts: &[Option<i32>], held: bool) -> String {
+        let facts = change_inside(|inside| {
+            let members = counts.iter().enumerate().map(|(at, count)| Member {
                 name: format!("m-{at}"),
                 copies_without_schedule: *count,
                 ..inside.members[0].clone()
-            };
-            inside.members = counts.iter().enumerate().map(member).collect();
+            });
+            inside.members = members.collect();
             inside.hold = hold("2027-03-12T10:15:00Z").filter(|_| held);
-            let mut judged = run_checks(&CHECKS, &facts, &[]).judged.into_iter();
-            match judged.find(|judged| judged.id == "copies").unwrap().result {
-                CheckResult::Warned(problem) => format!("! {}", problem.what),
-                CheckResult::Passed(what) => what,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(result(&[Some(0), Some(0)], false), "none");
-        assert_eq!(result(&[Some(0), None], false), "none; not counted in m-1");
-        assert_eq!(result(&[Some(0), Some(2)], false), "! 2, not held: m-1 (2)");
+        });
+        match result_of_check(&CHECKS, "copies", &facts) {
+            CheckResult::Warned(problem) => format!("! {}", problem.what),
+            CheckResult::Passed(what) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn copies_without_a_schedule_are_named_with_what_becomes_of_them() {
+        assert_eq!(judge_copies(&[Some(0), Some(0)], false), "none");
+        assert_eq!(judge_copies(&[Some(0), None], false), "none; not counted in m-1");
+        assert_eq!(judge_copies(&[Some(0), Some(2)], false), "! 2, not held: m-1 (2)");
         let since = "held since 2027-03-12T10:15:00Z";
         assert_eq!(
-            result(&[Some(3), Some(9), None], true),
+            judge_copies(&[Some(3), Some(9), None], true),
             format!("! 12, {since}: m-0 (3), m-1 (9); not counted in m-2")
         );
-        assert_eq!(result(&[Some(0)], true), format!("! none, and deletions are {since}"));
-        let many = result(&[Some(i32::MAX); 500], true);
+        assert_eq!(judge_copies(&[Some(0)], true), format!("! none, and deletions are {since}"));
+        let many = judge_copies(&[Some(i32::MAX); 500], true);
         assert!(many.ends_with(&format!("m-4 ({}) and 495 more", i32::MAX)), "{many}");
     }
 
@@ -449,24 +451,22 @@ pub(super) mod tests {
     fn webhooks_hurt_where_they_are_called_alone() {
         let mut facts = healthy();
         facts.inside.as_mut().unwrap().own_api.webhooks = vec![webhook("a"), webhook("b")];
-        let result = |facts: &HealthFacts| {
-            let mut judged = run_checks(&CHECKS, facts, &[]).judged.into_iter();
-            judged.find(|judged| judged.id == "hub-webhooks").unwrap().result
-        };
         let stored = "2 configurations are stored for workload clusters and not called here";
-        assert_eq!(result(&facts), CheckResult::Passed(stored.to_owned()));
+        assert_eq!(result_of_check(&CHECKS, "hub-webhooks", &facts), CheckResult::Passed(stored.to_owned()));
 
         // One of the two plugins is on.
         let server = facts.components.as_mut().unwrap().get_mut("apiserver").unwrap();
         server.arguments = vec!["--disable-admission-plugins=MutatingAdmissionWebhook".to_owned()];
-        let CheckResult::Warned(problem) = result(&facts) else { panic!("{:?}", result(&facts)) };
+        let CheckResult::Warned(problem) = result_of_check(&CHECKS, "hub-webhooks", &facts) else {
+            panic!("{:?}", result_of_check(&CHECKS, "hub-webhooks", &facts))
+        };
         assert!(problem.what.contains("ValidatingWebhookConfiguration a (CREATE, UPDATE of"), "{problem:?}");
 
         // Whether they are called is not known.
         facts.components = Err("no route to host".to_owned());
-        assert_eq!(result(&facts), CheckResult::Skipped(HOSTING));
+        assert_eq!(result_of_check(&CHECKS, "hub-webhooks", &facts), CheckResult::Skipped(HOSTING));
         facts.inside.as_mut().unwrap().own_api = OwnApi::default();
-        assert!(matches!(result(&facts), CheckResult::Passed(_)));
+        assert!(matches!(result_of_check(&CHECKS, "hub-webhooks", &facts), CheckResult::Passed(_)));
     }
 
     #[test]
@@ -500,8 +500,8 @@ pub(super) mod tests {
     fn of_very_many_clusters_that_are_not_ready_the_first_are_named_and_the_rest_counted() {
         let mut facts = healthy();
         let inside = facts.inside.as_mut().unwrap();
-        let lost = |at: usize| Member { name: format!("m-{at}"), ready: false, ..inside.members[0].clone() };
-        inside.members = (0..500).map(lost).collect();
+        let lost = Member { ready: false, ..inside.members[0].clone() };
+        inside.members = (0..500).map(|at| Member { name: format!("m-{at}"), ..lost.clone() }).collect();
         let report = run_checks(&CHECKS, &facts, &[]);
         let said: Vec<_> = report.warnings().map(|(_, problem)| problem.what.as_str()).collect();
         let [said] = said[..] else { panic!("{said:?}") };

@@ -41,10 +41,6 @@ pub struct LimitFacts {
 
 /// Reads LimitRanges, in the order of their names, in which the API server is most likely to take them.
 pub fn read_limit_facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<LimitFacts> {
-    let amounts = |given: Option<BTreeMap<String, Quantity>>| -> Amounts {
-        let given = given.unwrap_or_default().into_iter();
-        given.filter_map(|(resource, amount)| Some((resource, quantity::parse_quantity(&amount.0)?))).collect()
-    };
     let mut found = Vec::new();
     for range in ranges {
         let name = range.name_any();
@@ -58,16 +54,21 @@ pub fn read_limit_facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<Lim
             found.push(LimitFacts {
                 name: name.clone(),
                 by,
-                min: amounts(item.min),
-                max: amounts(item.max),
-                ratio: amounts(item.max_limit_request_ratio),
-                default: amounts(item.default),
-                default_request: amounts(item.default_request),
+                min: parse_range_amounts(item.min),
+                max: parse_range_amounts(item.max),
+                ratio: parse_range_amounts(item.max_limit_request_ratio),
+                default: parse_range_amounts(item.default),
+                default_request: parse_range_amounts(item.default_request),
             });
         }
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
+}
+
+fn parse_range_amounts(given: Option<BTreeMap<String, Quantity>>) -> Amounts {
+    let given = given.unwrap_or_default().into_iter();
+    given.filter_map(|(resource, amount)| Some((resource, quantity::parse_quantity(&amount.0)?))).collect()
 }
 
 /// Number of LimitRanges with defaults up to which every order is tried, because the API server applies them in an
@@ -88,34 +89,33 @@ pub(super) fn list_range_orders(ranges: &[LimitFacts]) -> Vec<Vec<&LimitFacts>> 
     } else {
         vec![names.clone(), names.iter().rev().copied().collect()]
     };
-    let place = |order: &[&str], range: &LimitFacts| order.iter().position(|name| *name == range.name);
-    let sorted = |order: &Vec<&str>| {
+    let sorted = orders.iter().map(|order| {
         let mut all: Vec<&LimitFacts> = ranges.iter().collect();
-        all.sort_by_key(|range| place(order, range));
+        all.sort_by_key(|range| order.iter().position(|name| *name == range.name));
         all
-    };
-    orders.iter().map(sorted).collect()
+    });
+    sorted.collect()
 }
 
 fn permute_names<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
     if names.is_empty() {
         return vec![Vec::new()];
     }
-    let with_first = |first: usize| {
+    let all = (0..names.len()).flat_map(|first| {
         let mut others = names.to_vec();
         let name = others.remove(first);
         permute_names(&others).into_iter().map(move |rest| [vec![name], rest].concat())
-    };
-    (0..names.len()).flat_map(with_first).collect()
+    });
+    all.collect()
 }
 
 /// Pods with the defaults of LimitRanges, applied in this order, for containers without requests or limits.
 pub(super) fn fill_limit_defaults(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds> {
-    let filled = |pod: &PodNeeds| {
+    let filled = pods.iter().map(|pod| {
         let containers = pod.containers.iter().map(|container| with_defaults(container, ranges)).collect();
         PodNeeds { containers, ..pod.clone() }
-    };
-    pods.iter().map(filled).collect()
+    });
+    filled.collect()
 }
 
 /// Containers whose request exceeds the default limit of a LimitRange: such a pod is invalid.
@@ -182,20 +182,19 @@ pub(super) fn find_limit_problems(ranges: &[LimitFacts], pods: &[PodNeeds], clai
 /// A container with what LimitRanges state in its place. A request that nobody states is the limit.
 fn with_defaults(container: &ContainerNeeds, ranges: &[&LimitFacts]) -> ContainerNeeds {
     let mut filled = container.clone();
-    let of_request = |limits: &Amounts, requests: &mut Amounts| {
-        for (resource, limit) in limits {
-            requests.entry(resource.clone()).or_insert(*limit);
-        }
-    };
     // The API server fills in requests from limits that are stated before it comes to LimitRanges.
-    of_request(&filled.limits, &mut filled.requests);
+    fill_missing_amounts(&mut filled.requests, &filled.limits);
     for range in ranges.iter().filter(|range| range.by == LimitedBy::Container) {
-        for (resource, amount) in &range.default {
-            filled.limits.entry(resource.clone()).or_insert(*amount);
-        }
-        of_request(&range.default_request, &mut filled.requests);
+        fill_missing_amounts(&mut filled.limits, &range.default);
+        fill_missing_amounts(&mut filled.requests, &range.default_request);
     }
     filled
+}
+
+fn fill_missing_amounts(amounts: &mut Amounts, defaults: &Amounts) {
+    for (resource, amount) in defaults {
+        amounts.entry(resource.clone()).or_insert(*amount);
+    }
 }
 
 /// Amounts of a pod: those of its containers, or of the largest one that starts it.
@@ -362,17 +361,20 @@ mod tests {
         }
     }
 
+    fn named_limit_range(name: &str, limits: serde_json::Value) -> LimitRange {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"limits": limits}})).unwrap()
+    }
+
+    fn default_cpu_limit(cpu: &str) -> serde_json::Value {
+        json!([{"type": "Container", "default": {"cpu": cpu}}])
+    }
+
     #[test]
     fn every_order_of_ranges_with_defaults_is_tried() {
-        let named = |name: &str, limits: serde_json::Value| {
-            let range = json!({"metadata": {"name": name}, "spec": {"limits": limits}});
-            serde_json::from_value::<LimitRange>(range).unwrap()
-        };
-        let stating = |cpu: &str| json!([{"type": "Container", "default": {"cpu": cpu}}]);
         let ranges = read_limit_facts([
-            named("b", stating("1")),
-            named("a", stating("2")),
-            named("c", json!([{"type": "Container", "max": {"memory": "1Gi"}}])),
+            named_limit_range("b", default_cpu_limit("1")),
+            named_limit_range("a", default_cpu_limit("2")),
+            named_limit_range("c", json!([{"type": "Container", "max": {"memory": "1Gi"}}])),
         ]);
         let orders = list_range_orders(&ranges);
         let limits: Vec<_> = orders
@@ -381,7 +383,7 @@ mod tests {
             .collect();
         assert_eq!(limits, [2000, 1000], "the first that states it counts, whichever that is");
         assert!(orders.iter().all(|order| order.len() == 3));
-        let many = (0..6).map(|number| named(&number.to_string(), stating("1")));
+        let many = (0..6).map(|number| named_limit_range(&number.to_string(), default_cpu_limit("1")));
         assert_eq!(super::list_range_orders(&read_limit_facts(many)).len(), 2);
     }
 

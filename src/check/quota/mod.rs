@@ -79,11 +79,6 @@ impl Allowance {
     /// Judges whether an install gets what it takes.
     pub(super) fn evaluate_install(&self, taken: &Taken, place: Place<'_>) -> CheckResult {
         let name = place.namespace;
-        let judged = |problems: Vec<String>, sure: bool, mend: String| {
-            let remedy = Remedy::new(format!("{mend}, or choose another namespace with ")).flag(Flag::Namespace(None));
-            let what = problems.join("; ");
-            if sure { CheckResult::new_failure(what, remedy) } else { CheckResult::new_warning(what, remedy) }
-        };
         let volumes = if taken.needs.claims.is_empty() { "" } else { " or the size of etcd's volume" };
         // LimitRanges are about each pod that is made, quotas about how many there are.
         let made = [&taken.needs.pods[..], &taken.replaced[..]].concat();
@@ -95,24 +90,24 @@ impl Allowance {
                 let mend = format!(
                     "raise the default limits of the LimitRanges of namespace {name}, or set limits in the `resources` of the components"
                 );
-                return judged(contradictions, true, mend);
+                return refuse_install(contradictions, true, mend);
             }
             let limited = limits::find_limit_problems(&self.limits, &pods, &taken.needs.claims);
             if !limited.is_empty() {
                 let mend = format!(
                     "change the LimitRanges of namespace {name}, set allowed values in the `resources` of the components{volumes}"
                 );
-                return judged(limited, true, mend);
+                return refuse_install(limited, true, mend);
             }
             let problems = self.list_quota_refusals(&taken.needs, &pods[..taken.needs.pods.len()], place);
-            let mend = || format!("raise the quota of namespace {name} (a LimitRange can set default limits)");
+            let mend = format!("raise the quota of namespace {name} (a LimitRange can set default limits)");
             let sure = problems.iter().any(|problem| problem.sure);
             let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
             if sure {
-                return judged(what, true, mend());
+                return refuse_install(what, true, mend);
             }
             if !what.is_empty() {
-                unsure = Some(judged(what, false, mend()));
+                unsure = Some(refuse_install(what, false, mend));
             }
         }
         unsure.or_else(|| self.evaluate_rollout(taken, place)).or_else(|| self.report_unread_facts()).unwrap_or_else(
@@ -156,4 +151,11 @@ impl Allowance {
         let remedy = format!("if this install replaces them, raise the quota of namespace {} first", place.namespace);
         Some(CheckResult::new_warning(what, remedy))
     }
+}
+
+/// Result for an install that a namespace refuses; a warning where that is not sure.
+fn refuse_install(problems: Vec<String>, sure: bool, remedy: String) -> CheckResult {
+    let remedy = Remedy::new(format!("{remedy}, or choose another namespace with ")).flag(Flag::Namespace(None));
+    let what = problems.join("; ");
+    if sure { CheckResult::new_failure(what, remedy) } else { CheckResult::new_warning(what, remedy) }
 }

@@ -180,21 +180,21 @@ fn rollout_surge(strategy: &Value, replicas: i128) -> i128 {
     if strategy["type"] == "Recreate" {
         return 0;
     }
-    let share = |percent: i128| (replicas * percent + 99) / 100;
-    match &strategy["rollingUpdate"]["maxSurge"] {
-        Value::Number(pods) => pods.as_i64().unwrap_or(1).into(),
-        Value::String(text) => share(text.trim_end_matches('%').parse().unwrap_or(25)),
-        _ => share(25),
-    }
+    let percent = match &strategy["rollingUpdate"]["maxSurge"] {
+        Value::Number(pods) => return pods.as_i64().unwrap_or(1).into(),
+        Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(25),
+        _ => 25,
+    };
+    (replicas * percent + 99) / 100
 }
 
 /// Returns whether a term of an affinity to pods names namespaces.
 fn names_namespaces(terms: &Value) -> bool {
     match terms {
-        Value::Object(map) => {
-            let of_term = |key: &String| key == "namespaceSelector" || key == "namespaces";
-            map.iter().any(|(key, inner)| (of_term(key) && !inner.is_null()) || names_namespaces(inner))
-        }
+        Value::Object(map) => map.iter().any(|(key, inner)| {
+            let is_term = matches!(key.as_str(), "namespaceSelector" | "namespaces");
+            (is_term && !inner.is_null()) || names_namespaces(inner)
+        }),
         Value::Array(list) => list.iter().any(names_namespaces),
         _ => false,
     }
@@ -216,32 +216,35 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn collect_deployment(strategy: Value) -> PodNeeds {
+        let object = json!({"kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 5, "strategy": strategy,
+            "template": {"spec": {
+                "initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}],
+                "containers": [{"name": "a"}]}}}});
+        collect_needs(&[object]).pods.remove(0)
+    }
+
     #[test]
     fn pods_are_counted_with_what_a_rolling_update_adds() {
-        let deployment = |strategy: Value| {
-            let object = json!({"kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 5, "strategy": strategy,
-                "template": {"spec": {
-                    "initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}],
-                    "containers": [{"name": "a"}]}}}});
-            collect_needs(&[object]).pods.remove(0)
-        };
-        let pods = deployment(Value::Null);
+        let pods = collect_deployment(Value::Null);
         assert_eq!((pods.name.as_str(), pods.replicas, pods.surge), ("Deployment a", 5, 2));
         assert_eq!(pods.containers.iter().map(|container| container.starts).collect::<Vec<_>>(), [true, false, false]);
-        assert_eq!(deployment(json!({"type": "Recreate"})).surge, 0);
-        let rolling = |surge: Value| deployment(json!({"rollingUpdate": {"maxSurge": surge}})).surge;
-        assert_eq!((rolling(json!(0)), rolling(json!(3)), rolling(json!("50%"))), (0, 3, 3));
+        assert_eq!(collect_deployment(json!({"type": "Recreate"})).surge, 0);
+        let surges = [json!(0), json!(3), json!("50%")]
+            .map(|surge| collect_deployment(json!({"rollingUpdate": {"maxSurge": surge}})).surge);
+        assert_eq!(surges, [0, 3, 3]);
+    }
+
+    fn crosses_namespaces(term: Value) -> bool {
+        let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        let spec = json!({"template": {"spec": {"affinity": affinity}}});
+        PodNeeds::from_workload(&json!({"kind": "Deployment", "spec": spec})).across_namespaces
     }
 
     #[test]
     fn company_of_other_namespaces_is_seen() {
-        let across = |term: Value| {
-            let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
-            let spec = json!({"template": {"spec": {"affinity": affinity}}});
-            PodNeeds::from_workload(&json!({"kind": "Deployment", "spec": spec})).across_namespaces
-        };
-        assert!(!across(json!({"topologyKey": "zone", "labelSelector": {}})));
-        assert!(across(json!({"topologyKey": "zone", "namespaceSelector": {}})));
+        assert!(!crosses_namespaces(json!({"topologyKey": "zone", "labelSelector": {}})));
+        assert!(crosses_namespaces(json!({"topologyKey": "zone", "namespaceSelector": {}})));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt as _;
 
 use super::limits::{format_limit_amount, sum_pod_amounts};
-use super::needs::{Amounts, ClaimNeeds, Needs, PodNeeds};
+use super::needs::{Amounts, Needs, PodNeeds};
 use crate::api::quantity::{self, Milli};
 
 /// A ResourceQuota.
@@ -49,6 +49,12 @@ pub(super) struct QuotaProblem {
     pub sure: bool,
 }
 
+impl QuotaProblem {
+    fn new(quota: &QuotaFacts, what: &str, sure: bool) -> Self {
+        Self { what: format!("ResourceQuota {} {what}", quota.name), sure }
+    }
+}
+
 /// Reads a ResourceQuota.
 pub(in crate::check) fn read_quota_facts(quota: &ResourceQuota) -> QuotaFacts {
     let status = quota.status.as_ref();
@@ -62,18 +68,14 @@ pub(in crate::check) fn read_quota_facts(quota: &ResourceQuota) -> QuotaFacts {
     });
     let spec = quota.spec.as_ref();
     let names = spec.and_then(|spec| spec.scopes.as_ref()).into_iter().flatten();
-    let exists = |name: &String| ScopeFacts { name: name.clone(), operator: "Exists".to_owned(), values: Vec::new() };
+    let named = names.map(|name| ScopeFacts { name: name.clone(), operator: "Exists".to_owned(), values: Vec::new() });
     let selector = spec.and_then(|spec| spec.scope_selector.as_ref()?.match_expressions.as_ref());
     let selected = selector.into_iter().flatten().map(|expression| ScopeFacts {
         name: expression.scope_name.clone(),
         operator: expression.operator.clone(),
         values: expression.values.clone().unwrap_or_default(),
     });
-    QuotaFacts {
-        name: quota.name_any(),
-        scopes: names.map(exists).chain(selected).collect(),
-        resources: resources.collect(),
-    }
+    QuotaFacts { name: quota.name_any(), scopes: named.chain(selected).collect(), resources: resources.collect() }
 }
 
 /// The resource of a quota under one of its two names: `cpu` means `requests.cpu`, `count/pods` means `pods`.
@@ -133,26 +135,18 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
         .filter(|(_, counts)| *counts != Counts::No)
         .collect();
     let sure = counted.iter().all(|(_, counts)| *counts == Counts::Yes);
-    let problem =
-        |what: String, sure: bool| Some(QuotaProblem { what: format!("ResourceQuota {} {what}", quota.name), sure });
     if let Some((side, of)) = name.split_once('.').filter(|(side, of)| needs_stated_amounts(side, of)) {
-        let missing = |pod: &PodNeeds| {
-            pod.containers
-                .iter()
-                .find(|container| {
-                    let stated = if side == "limits" { &container.limits } else { &container.requests };
-                    !stated.contains_key(of)
-                })
-                .map(|container| (container.name.clone(), pod.name.clone()))
-        };
-        if let Some((container, pod)) = counted.iter().find_map(|(pod, _)| missing(pod)) {
+        if let Some((container, pod)) =
+            counted.iter().find_map(|(pod, _)| Some((find_unstated_container(pod, side, of)?, &pod.name)))
+        {
             let what =
                 format!("requires {name} for every container, and container {container} of {pod} does not set it");
-            return if asked.defaults_unread {
-                problem(format!("{what}; the LimitRanges, which may set it, could not be read"), false)
+            return Some(if asked.defaults_unread {
+                let what = format!("{what}; the LimitRanges, which may set it, could not be read");
+                QuotaProblem::new(quota, &what, false)
             } else {
-                problem(what, sure)
-            };
+                QuotaProblem::new(quota, &what, sure)
+            });
         }
     }
     let pods = counted.iter().map(|(pod, _)| *pod);
@@ -163,11 +157,21 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
             .unwrap_or_else(|| asked.needs.objects.get(name).copied().unwrap_or_default() + of_pods(name, pods)),
     };
     let left = resource.hard - resource.used;
-    let show = |amount: Milli| format_limit_amount(name.split_once('.').map_or(name, |(_, of)| of), amount.max(0));
     if needed > 0 && needed > left {
-        return problem(format!("has {} {name} left, {} needed", show(left), show(needed)), sure);
+        let unit = name.split_once('.').map_or(name, |(_, of)| of);
+        let [left, needed] = [left, needed].map(|amount| format_limit_amount(unit, amount.max(0)));
+        return Some(QuotaProblem::new(quota, &format!("has {left} {name} left, {needed} needed"), sure));
     }
     None
+}
+
+/// The first container that does not state an amount on which a quota insists.
+fn find_unstated_container<'p>(pod: &'p PodNeeds, side: &str, resource: &str) -> Option<&'p String> {
+    let unstated = pod.containers.iter().find(|container| {
+        let stated = if side == "limits" { &container.limits } else { &container.requests };
+        !stated.contains_key(resource)
+    });
+    unstated.map(|container| &container.name)
 }
 
 /// Returns whether a quota on this resource demands that each container states it.
@@ -179,14 +183,15 @@ fn needs_stated_amounts(side: &str, of: &str) -> bool {
 /// another kind.
 fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Milli {
     let Some((side, of)) = resource.split_once('.') else { return 0 };
-    let amounts = |pod: &PodNeeds| -> Amounts {
-        match side {
-            "requests" => sum_pod_amounts(&pod.containers, |container| &container.requests),
-            "limits" => sum_pod_amounts(&pod.containers, |container| &container.limits),
-            _ => Amounts::new(),
-        }
-    };
-    pods.map(|pod| pod.replicas * amounts(pod).get(of).copied().unwrap_or_default()).sum()
+    pods.map(|pod| pod.replicas * sum_side_amounts(pod, side).get(of).copied().unwrap_or_default()).sum()
+}
+
+fn sum_side_amounts(pod: &PodNeeds, side: &str) -> Amounts {
+    match side {
+        "requests" => sum_pod_amounts(&pod.containers, |container| &container.requests),
+        "limits" => sum_pod_amounts(&pod.containers, |container| &container.limits),
+        _ => Amounts::new(),
+    }
 }
 
 /// Returns the amount that PersistentVolumeClaims not yet created will take, in thousandths; `None` if a quota's
@@ -198,11 +203,15 @@ fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
         Some((class, what)) => (Some(class), what),
         None => (None, resource),
     };
-    let counted =
-        |claim: &&ClaimNeeds| class.is_none_or(|class| claim.class.as_deref().or(asked.default_class) == Some(class));
-    let number = |claim: &ClaimNeeds| claim.names.iter().filter(|name| !asked.claims.contains(name)).count();
-    let claims = asked.needs.claims.iter().filter(counted);
-    let numbered = claims.map(|claim| (claim, i128::try_from(number(claim)).unwrap_or_default()));
+    let claims = asked
+        .needs
+        .claims
+        .iter()
+        .filter(|claim| class.is_none_or(|class| claim.class.as_deref().or(asked.default_class) == Some(class)));
+    let numbered = claims.map(|claim| {
+        let number = claim.names.iter().filter(|name| !asked.claims.contains(name)).count();
+        (claim, i128::try_from(number).unwrap_or_default())
+    });
     match what {
         "persistentvolumeclaims" => Some(numbered.map(|(_, number)| number * 1000).sum()),
         "requests.storage" => Some(numbered.map(|(claim, number)| number * claim.size).sum()),
@@ -212,16 +221,11 @@ fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
 
 /// Returns whether a scope applies to pods, which are as LimitRanges leave them.
 fn evaluate_scope(scope: &ScopeFacts, pod: &PodNeeds) -> Counts {
-    let best_effort = || {
-        let asks =
-            |amounts: &Amounts| ["cpu", "memory"].iter().any(|of| amounts.get(*of).is_some_and(|amount| *amount > 0));
-        !pod.containers.iter().any(|container| asks(&container.requests) || asks(&container.limits))
-    };
     match scope.name.as_str() {
         "Terminating" => pod.deadline.into(),
         "NotTerminating" => (!pod.deadline).into(),
-        "BestEffort" => best_effort().into(),
-        "NotBestEffort" => (!best_effort()).into(),
+        "BestEffort" => is_best_effort(pod).into(),
+        "NotBestEffort" => (!is_best_effort(pod)).into(),
         "CrossNamespacePodAffinity" => pod.across_namespaces.into(),
         // Is about claims, and about those that name such a class.
         "VolumeAttributesClass" => Counts::No,
@@ -235,6 +239,11 @@ fn evaluate_scope(scope: &ScopeFacts, pod: &PodNeeds) -> Counts {
         },
         _ => Counts::Unknown,
     }
+}
+
+fn is_best_effort(pod: &PodNeeds) -> bool {
+    let mut amounts = pod.containers.iter().flat_map(|container| [&container.requests, &container.limits]);
+    !amounts.any(|amounts| ["cpu", "memory"].iter().any(|of| amounts.get(*of).is_some_and(|amount| *amount > 0)))
 }
 
 #[cfg(test)]
@@ -313,22 +322,22 @@ mod tests {
         assert_eq!(two.resources.len(), 2);
     }
 
+    fn find_scoped(scopes: Value, hard: Value) -> Vec<QuotaProblem> {
+        found(json!({"hard": hard, "scopes": scopes}), &[])
+    }
+
     #[test]
     fn a_scope_counts_the_pods_that_it_is_about() {
-        let scoped = |scopes: Value, hard: Value| found(json!({"hard": hard, "scopes": scopes}), &[]);
         let problems =
-            scoped(json!(["NotBestEffort"]), json!({"pods": "2", "requests.cpu": "6", "limits.memory": "192Mi"}));
+            find_scoped(json!(["NotBestEffort"]), json!({"pods": "2", "requests.cpu": "6", "limits.memory": "192Mi"}));
         assert_eq!(problems.len(), 1, "the Job of best effort does not count: {problems:?}");
         assert!(problems[0].what.contains("has 2 pods left, 3 needed"));
-        assert_eq!(scoped(json!(["NotTerminating"]), json!({"requests.cpu": "5999m"})).len(), 1);
-        assert_eq!(scoped(json!(["BestEffort"]), json!({"pods": "0"})).len(), 1);
-        assert_eq!(scoped(json!(["Terminating", "NotBestEffort"]), json!({"pods": "0"})), []);
-        assert_eq!(scoped(json!(["CrossNamespacePodAffinity"]), json!({"pods": "0"})), []);
-        let of_class = |operator: &str, values: &[&str]| {
-            let expression = json!({"scopeName": "PriorityClass", "operator": operator, "values": values});
-            found(json!({"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [expression]}}), &[])
-        };
-        let unsure = of_class("In", &["low"]);
+        assert_eq!(find_scoped(json!(["NotTerminating"]), json!({"requests.cpu": "5999m"})).len(), 1);
+        assert_eq!(find_scoped(json!(["BestEffort"]), json!({"pods": "0"})).len(), 1);
+        assert_eq!(find_scoped(json!(["Terminating", "NotBestEffort"]), json!({"pods": "0"})), []);
+        assert_eq!(find_scoped(json!(["CrossNamespacePodAffinity"]), json!({"pods": "0"})), []);
+        let expression = json!({"scopeName": "PriorityClass", "operator": "In", "values": ["low"]});
+        let unsure = found(json!({"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [expression]}}), &[]);
         assert!(unsure.len() == 1 && !unsure[0].sure, "the cluster's default class is not known: {unsure:?}");
     }
 }

@@ -63,11 +63,11 @@ async fn check_bootstrap_token(init: &Init) -> TokenFacts {
 async fn list_member_facts(hub: Option<&Client>) -> Option<Vec<MemberFacts>> {
     let clusters: Api<Lenient<Cluster>> = Api::all(hub?.clone());
     let list = tokio::time::timeout(ASKING, clusters.list(&ListParams::default())).await.ok()?.ok()?;
-    let member = |Lenient(cluster): &Lenient<Cluster>| MemberFacts {
+    let members = list.iter().map(|Lenient(cluster)| MemberFacts {
         name: cluster.name_any(),
         id: cluster.spec.cluster_id.clone().unwrap_or_default(),
-    };
-    Some(list.iter().map(member).collect())
+    });
+    Some(members.collect())
 }
 
 impl WorkloadFacts {
@@ -155,9 +155,10 @@ impl WorkloadFacts {
             Err(error) => drop(facts.unread.insert("agents", error.to_string())),
         }
         if let Ok(Some(identity)) = identity {
-            let bytes = |key| identity.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
-            facts.registered_with = String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned();
-            let certificate = bytes(IDENTITY_CERTIFICATE).unwrap_or_default();
+            let data = identity.data.unwrap_or_default();
+            let [hub, certificate] = [IDENTITY_HUB, IDENTITY_CERTIFICATE]
+                .map(|key| data.get(key).map(|bytes| bytes.0.as_slice()).unwrap_or_default());
+            facts.registered_with = String::from_utf8_lossy(hub).into_owned();
             facts.same_authority = facts.init().is_some_and(|init| init.has_issued(certificate));
         }
         facts.members = members;

@@ -300,11 +300,12 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
         );
     }
     let wanted = &facts.wanted;
-    let others = || facts.agents.iter().filter(|a| a.name != wanted.name || a.namespace != wanted.namespace);
+    let others = facts.agents.iter().filter(|a| a.name != wanted.name || a.namespace != wanted.namespace);
     // One of another fleet is no obstacle, but in a namespace there is one.
-    let blocks = |agent: &&AgentFacts| agent.namespace == wanted.namespace || agent.is_of_same_fleet == Some(true);
-    let unknown = others().find(|agent| !blocks(agent) && agent.is_of_same_fleet.is_none());
-    match (others().find(blocks), unknown) {
+    let (blocking, others): (Vec<&AgentFacts>, Vec<&AgentFacts>) =
+        others.partition(|agent| agent.namespace == wanted.namespace || agent.is_of_same_fleet == Some(true));
+    let unknown = others.iter().find(|agent| agent.is_of_same_fleet.is_none());
+    match (blocking.first(), unknown) {
         (None, Some(other)) => CheckResult::new_warning(
             format!(
                 "this cluster already has an agent whose control plane is not known: `{}` in namespace {}",
@@ -313,7 +314,7 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
             "a cluster can be registered only once with each control plane; continue if that agent belongs to another \
              control plane",
         ),
-        (None, None) if others().next().is_some() => {
+        (None, None) if !others.is_empty() => {
             CheckResult::Passed("agents of other control planes are in other namespaces".to_owned())
         }
         (None, None) if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),

@@ -126,12 +126,15 @@ async fn read_served_api(files: &Files, name: &str) -> Result<OwnApi, String> {
     let text = files.get(ADMIN_KUBECONFIG).ok_or("no kubeconfig of it was found")?;
     let kubeconfig = Kubeconfig::parse(ADMIN_KUBECONFIG, text).map_err(|error| error.to_string())?;
     let client = connect_control_plane_api(&kubeconfig.of_control_plane(name)).await?;
-    let shown = |error: kube::Error| format_error_chain(&error);
-    let version = client.apiserver_version().await.map_err(shown)?.git_version;
+    query_own_api(client).await.map_err(|error| format_error_chain(&error))
+}
+
+async fn query_own_api(client: Client) -> Result<OwnApi, kube::Error> {
+    let version = client.apiserver_version().await?.git_version;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let uid = namespaces.get_opt("kube-system").await.map_err(shown)?.and_then(|namespace| namespace.uid());
+    let uid = namespaces.get_opt("kube-system").await?.and_then(|namespace| namespace.uid());
     let api: Api<Lenient<Cluster>> = Api::all(client);
-    let clusters = all_pages(ListParams::default(), async |page| api.list(&page).await).await.map_err(shown)?;
+    let clusters = all_pages(ListParams::default(), async |page| api.list(&page).await).await?;
     let clusters = clusters
         .into_iter()
         .map(|Lenient(cluster)| ClusterId { name: cluster.name_any(), id: cluster.spec.cluster_id });

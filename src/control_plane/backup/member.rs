@@ -39,8 +39,10 @@ pub(super) fn choose_member(
         .into_iter()
         .filter(|(_, status)| !status.learner)
         .partition(|(_, status)| status.lag_behind(newest) <= MAX_LAG);
-    let is_leader = |status: &MemberStatus| status.leader == Some(status.id);
-    let best = in_sync.into_iter().min_by_key(|(_, status)| (is_leader(status), status.lag_behind(newest)));
+    let best = in_sync.into_iter().min_by_key(|(_, status)| {
+        let is_leader = status.leader == Some(status.id);
+        (is_leader, status.lag_behind(newest))
+    });
     best.map(|(pod, status)| ChosenMember { pod, status }).ok_or_else(|| {
         let behind =
             behind.iter().map(|(pod, status)| format!("{pod} is {} entries behind", status.lag_behind(newest)));
@@ -100,17 +102,21 @@ mod tests {
         assert_eq!(chosen(vec![answer(0, Some(0), 5000), learner]), "etcd-0");
     }
 
+    /// The answers of three members, of which one answers, without a leader.
+    fn build_lone_answer() -> Vec<Answer> {
+        vec![silent(0), answer(1, None, 100), silent(2)]
+    }
+
     #[test]
     fn without_a_leader_only_a_named_member_is_read() {
-        let answers = || vec![silent(0), answer(1, None, 100), silent(2)];
         assert_eq!(
-            chosen(answers()),
+            chosen(build_lone_answer()),
             "etcd has no quorum: etcd-0 does not answer within 10 s; etcd-1 has no leader; etcd-2 does not answer \
              within 10 s"
         );
-        assert_eq!(choose_member(answers(), Some("etcd-1")).unwrap().pod, "etcd-1");
-        assert_eq!(choose_member(answers(), Some("etcd-0")).unwrap_err().reason(), "EtcdUnreachable");
-        let unknown = choose_member(answers(), Some("etcd-3")).unwrap_err();
+        assert_eq!(choose_member(build_lone_answer(), Some("etcd-1")).unwrap().pod, "etcd-1");
+        assert_eq!(choose_member(build_lone_answer(), Some("etcd-0")).unwrap_err().reason(), "EtcdUnreachable");
+        let unknown = choose_member(build_lone_answer(), Some("etcd-3")).unwrap_err();
         assert_eq!(unknown.to_string(), "etcd has no member etcd-3; its members are etcd-0, etcd-1, etcd-2");
     }
 }

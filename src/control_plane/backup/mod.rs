@@ -212,12 +212,12 @@ mod tests {
 
     #[test]
     fn a_stream_that_broke_begins_again_and_nothing_else_does() {
-        let broken = || BackupError::Write(WriteError::Stream(io::Error::other("reset")));
-        let away = || EtcdError::TimedOut { member: "etcd-0".to_owned() };
-        assert!(may_begin_again(&broken(), 0) && may_begin_again(&broken(), 2) && !may_begin_again(&broken(), 3));
+        let broken = BackupError::Write(WriteError::Stream(io::Error::other("reset")));
+        assert!(may_begin_again(&broken, 0) && may_begin_again(&broken, 2) && !may_begin_again(&broken, 3));
+        let away = EtcdError::TimedOut { member: "etcd-0".to_owned() };
         // Just after a stream broke, its member may be restarting.
         for error in
-            [BackupError::Etcd(away()), BackupError::NoQuorum(String::new()), BackupError::NotInSync(String::new())]
+            [BackupError::Etcd(away), BackupError::NoQuorum(String::new()), BackupError::NotInSync(String::new())]
         {
             assert!(
                 !may_begin_again(&error, 0) && may_begin_again(&error, 1) && !may_begin_again(&error, 3),

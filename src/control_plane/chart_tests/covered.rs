@@ -76,12 +76,11 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
 
 /// The objects that fixtures and presets render, of every line.
 fn rendered_anywhere() -> BTreeSet<ObjectRef> {
-    let of = |chart: &Chart| {
-        let rendered =
-            inputs(chart).into_iter().map(|input| chart.render(&input).unwrap_or_else(|error| panic!("{error}")));
-        rendered.flat_map(|rendered| rendered.objects).collect::<Vec<Object>>()
-    };
-    charts().iter().flat_map(of).map(|object| ObjectRef::of(&object.json).unwrap()).collect()
+    let rendered = charts().iter().flat_map(|chart| {
+        let inputs = inputs(chart).into_iter();
+        inputs.map(move |input| chart.render(&input).unwrap_or_else(|error| panic!("{error}")))
+    });
+    rendered.flat_map(|rendered| rendered.objects).map(|object| ObjectRef::of(&object.json).unwrap()).collect()
 }
 
 #[test]
@@ -94,11 +93,11 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     // Every template is reached by some fixture, so what none of them renders no values can render.
     let never: Vec<&ObjectRef> = renderable.iter().filter(|object| !rendered.contains(object)).collect();
     assert_eq!(never, Vec::<&ObjectRef>::new());
-    let own = |object: &ObjectRef| match &object.namespace {
-        Some(namespace) => namespace == "fleet",
-        None => object.kind == "Namespace" && object.name == "fleet",
-    };
-    let elsewhere: Vec<&ObjectRef> = renderable.iter().filter(|object| !own(object)).collect();
+    let elsewhere = renderable.iter().filter(|object| match &object.namespace {
+        Some(namespace) => namespace != "fleet",
+        None => object.kind != "Namespace" || object.name != "fleet",
+    });
+    let elsewhere: Vec<&ObjectRef> = elsewhere.collect();
     assert_eq!(elsewhere, Vec::<&ObjectRef>::new(), "a control plane has nothing outside of its namespace");
     let rights = renderable.iter().filter(|object| object.group.contains("rbac"));
     let rights: Vec<String> = rights.map(|object| format!("{} {}", object.kind, object.name)).collect();
@@ -107,11 +106,10 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
 
 #[test]
 fn the_renderable_objects_are_those_of_the_name_and_the_namespace() {
-    let of = |namespace: &str| {
+    let [own, other] = ["fleet", "elsewhere"].map(|namespace| {
         super::super::charts::renderable_control_plane(&"demo".parse().unwrap(), &namespace.parse().unwrap())
-    };
-    let other = of("elsewhere");
-    assert!(of("fleet").iter().all(|object| !other.contains(object)));
+    });
+    assert!(own.iter().all(|object| !other.contains(object)));
 }
 
 #[test]

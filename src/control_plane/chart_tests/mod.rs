@@ -114,8 +114,11 @@ pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
 
 pub(super) fn secret_data(object: &Object) -> BTreeMap<String, String> {
     let data = object.json.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
-    let text = |value: &Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
-    data.iter().map(|(key, value)| (key.clone(), text(value))).collect()
+    let texts = data.into_iter().map(|(key, value)| {
+        let bytes = STANDARD.decode(value.as_str().unwrap()).unwrap();
+        (key, String::from_utf8(bytes).unwrap())
+    });
+    texts.collect()
 }
 
 pub(super) fn secret<'r>(rendered: &'r Rendered, name: &str) -> &'r Object {

@@ -102,6 +102,10 @@ fn pods_to_keep_away_from_are_the_users_where_he_names_some() {
     }
 }
 
+fn find_variable<'e>(env: &'e Value, name: &str) -> Option<&'e str> {
+    env.as_array().unwrap().iter().find(|variable| variable["name"] == name)?["value"].as_str()
+}
+
 #[test]
 fn the_scheduler_goes_through_the_proxy_but_never_to_its_own_cluster() {
     let text = "proxy: {https: 'http://proxy.example.com:3128', noProxy: [.example.com]}\ncloud: {accessKey: '{}'}\n";
@@ -109,14 +113,9 @@ fn the_scheduler_goes_through_the_proxy_but_never_to_its_own_cluster() {
         let rendered = rendered(chart, text);
         let env =
             &object(&rendered, "Deployment", "fleet-scheduler")["spec"]["template"]["spec"]["containers"][0]["env"];
-        let value = |name: &str| {
-            let found = env.as_array().unwrap().iter().find(|variable| variable["name"] == name);
-            found.and_then(|variable| variable["value"].as_str()).map(str::to_owned)
-        };
-        assert_eq!(value("HTTPS_PROXY").as_deref(), Some("http://proxy.example.com:3128"));
-        assert_eq!(value("HTTP_PROXY"), None);
-        let direct = value("NO_PROXY").unwrap();
-        let direct: Vec<&str> = direct.split(',').collect();
+        assert_eq!(find_variable(env, "HTTPS_PROXY"), Some("http://proxy.example.com:3128"));
+        assert_eq!(find_variable(env, "HTTP_PROXY"), None);
+        let direct: Vec<&str> = find_variable(env, "NO_PROXY").unwrap().split(',').collect();
         for name in ["localhost", ".svc", ".cluster.local", "$(KUBERNETES_SERVICE_HOST)", "10.0.0.0/8", ".example.com"]
         {
             assert!(direct.contains(&name), "{name} in {direct:?}");

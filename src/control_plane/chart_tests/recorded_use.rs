@@ -51,15 +51,14 @@ fn a_value_that_may_give_rights_is_used_only_where_this_machine_knows_it_or_is_g
     ];
     for (set, refusal) in rights {
         let local = given("v0.8.0", &[set]).given_values();
-        let refused = |now: &[&str], local: Option<&Value>| used(&[set], now, local).1;
-        assert_eq!(refused(&[], None), [refusal]);
-        assert_eq!(refused(&[], Some(&json!({}))), [refusal], "another machine has installed");
-        assert_eq!(refused(&[], Some(&local)), [""; 0], "{set}");
+        assert_eq!(used(&[set], &[], None).1, [refusal]);
+        assert_eq!(used(&[set], &[], Some(&json!({}))).1, [refusal], "another machine has installed");
+        assert_eq!(used(&[set], &[], Some(&local)).1, [""; 0], "{set}");
         if !set.contains("extraEnv") {
-            assert_eq!(refused(&[set], None), [""; 0], "{set} is given again");
+            assert_eq!(used(&[set], &[set], None).1, [""; 0], "{set} is given again");
         }
         let path = set.split(['=', '[']).next().unwrap();
-        assert_eq!(refused(&[&format!("{path}=null")], None), [""; 0], "{set} is taken back");
+        assert_eq!(used(&[set], &[&format!("{path}=null")], None).1, [""; 0], "{set} is taken back");
     }
     // A part of it is not all of it.
     let part = used(&["scheduler.extraArgs={--v=2,--evil}"], &["scheduler.extraArgs[0]=--v=4"], None).1;
@@ -81,31 +80,33 @@ fn what_a_record_has_lost_is_named_and_what_only_takes_rights_is_not() {
 #[test]
 fn an_undo_uses_no_value_of_a_record_that_may_give_rights_and_is_not_known_here() {
     let record = json!({"namespace": {"podSecurity": "privileged"}, "scheduler": {"replicas": 2}});
-    let found = |local| RecordedUse::unconfirmed_in(&record, local, ORDINARY_VALUES);
-    let paths: Vec<String> = found(None).into_iter().map(|value| value.path).collect();
+    let unconfirmed = RecordedUse::unconfirmed_in(&record, None, ORDINARY_VALUES);
+    let paths: Vec<String> = unconfirmed.into_iter().map(|value| value.path).collect();
     assert_eq!(paths, ["namespace.podSecurity"]);
-    assert_eq!(found(Some(&record)), []);
+    assert_eq!(RecordedUse::unconfirmed_in(&record, Some(&record), ORDINARY_VALUES), []);
 }
 
 #[test]
 fn every_ordinary_value_is_one_that_a_chart_has() {
-    let all = |line: String| {
-        let values: ControlPlaneValues = given(&line, &[]).tree().deserialize().unwrap();
+    let defaults = charts().iter().map(|chart| {
+        let values: ControlPlaneValues = given(&chart.line().to_string(), &[]).tree().deserialize().unwrap();
         json!(values)
-    };
-    let defaults: Vec<Value> = charts().iter().map(|chart| all(chart.line().to_string())).collect();
+    });
+    let defaults: Vec<Value> = defaults.collect();
     for pattern in ORDINARY_VALUES.paths.iter().chain(ORDINARY_VALUES.values.iter().map(|(path, _)| path)) {
-        let (first, rest) = pattern.split_once('.').unwrap_or((pattern, ""));
-        let of = |values: &Value| {
-            let mut found: Vec<Value> = match first {
-                "*" => values.as_object().unwrap().values().cloned().collect(),
-                key => values.get(key).cloned().into_iter().collect(),
-            };
-            for key in rest.split('.').filter(|key| !key.is_empty()) {
-                found = found.iter().filter_map(|value| value.get(key).cloned()).collect();
-            }
-            !found.is_empty()
-        };
-        assert!(defaults.iter().any(of), "{pattern}");
+        assert!(defaults.iter().any(|values| has_value_at(values, pattern)), "{pattern}");
     }
+}
+
+/// Returns whether there is a value at a path, whose first key may be any.
+fn has_value_at(values: &Value, pattern: &str) -> bool {
+    let (first, rest) = pattern.split_once('.').unwrap_or((pattern, ""));
+    let mut found: Vec<&Value> = match first {
+        "*" => values.as_object().unwrap().values().collect(),
+        key => values.get(key).into_iter().collect(),
+    };
+    for key in rest.split('.').filter(|key| !key.is_empty()) {
+        found = found.into_iter().filter_map(|value| value.get(key)).collect();
+    }
+    !found.is_empty()
 }

@@ -80,17 +80,25 @@ fn twelve_values_are_all_remembered_through_every_line() {
     );
 }
 
+/// Returns the values of `before` that an install with only these would reset.
+fn list_forgotten(before: &Package, sets: &[&str]) -> Vec<String> {
+    forgotten(before, json!({}), &given("v0.8.0", sets))
+}
+
 #[test]
 fn a_value_is_forgotten_only_where_it_would_change_without_a_word() {
     let before = given("v0.8.0", &["scheduler.replicas=2", "etcd.replicas=1", "exposure.nodePort=32222"]);
-    let forgets = |sets: &[&str]| forgotten(&before, json!({}), &given("v0.8.0", sets));
     assert_eq!(
-        forgets(&[]),
+        list_forgotten(&before, &[]),
         ["exposure.nodePort: 32222, would become unset", "scheduler.replicas: 2, would become 1"],
         "one that equals the default is not named"
     );
-    assert_eq!(forgets(&["scheduler.replicas=3", "exposure.nodePort=null"]), Vec::<String>::new(), "said otherwise");
-    assert_eq!(forgets(&["exposure.nodePort=32222"]), ["scheduler.replicas: 2, would become 1"]);
+    assert_eq!(
+        list_forgotten(&before, &["scheduler.replicas=3", "exposure.nodePort=null"]),
+        Vec::<String>::new(),
+        "said otherwise"
+    );
+    assert_eq!(list_forgotten(&before, &["exposure.nodePort=32222"]), ["scheduler.replicas: 2, would become 1"]);
 }
 
 #[test]
@@ -126,42 +134,45 @@ fn the_tag_that_chose_a_version_does_not_choose_the_next_one() {
     assert_eq!(forgotten(&before, json!({}), &given("v0.7.1", &[])).len(), 1);
 }
 
+fn repeat_digest(digit: &str) -> String {
+    format!("sha256:{}", digit.repeat(64))
+}
+
+/// Lays a lock over values, in which every image of a version has the same digest.
+fn lay_image_lock(values: ValuesBuilder, version: &str, digit: &str) -> ValuesBuilder {
+    let chart = charts().iter().find(|chart| version.starts_with(&chart.line().to_string())).unwrap();
+    let images: BTreeMap<String, String> = pods(&render_with(chart, None, &[], &placeholder_files()))
+        .iter()
+        .flat_map(|(_, pod)| containers(pod))
+        .map(|container| (container["image"].as_str().unwrap().to_owned(), repeat_digest(digit)))
+        .collect();
+    let lock = ImageLock::parse_lock("images.lock", json!({"images": images}).to_string().as_bytes()).unwrap();
+    lock.apply_digests(values).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn list_image_tags(package: &Package) -> [String; 4] {
+    let values = package.tree().to_json();
+    ["etcd", "apiserver", "controllerManager", "scheduler"]
+        .map(|name| values[name]["image"]["tag"].as_str().unwrap().to_owned())
+}
+
 #[test]
 fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
-    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
-    let lock = |values: ValuesBuilder, version: &str, digit: &str| {
-        let images = render_with(
-            charts().iter().find(|chart| version.starts_with(&chart.line().to_string())).unwrap(),
-            None,
-            &[],
-            &placeholder_files(),
-        );
-        let images: BTreeMap<String, String> = pods(&images)
-            .iter()
-            .flat_map(|(_, pod)| containers(pod))
-            .map(|container| (container["image"].as_str().unwrap().to_owned(), digest(digit)))
-            .collect();
-        let lock = ImageLock::parse_lock("images.lock", json!({"images": images}).to_string().as_bytes()).unwrap();
-        lock.apply_digests(values).unwrap_or_else(|problems| panic!("{problems}"))
-    };
-    let before = package("v0.8.0", |values, _| lock(values, "v0.8.0", "a"));
-    let tags = |package: &Package| {
-        let values = package.tree().to_json();
-        ["etcd", "apiserver", "controllerManager", "scheduler"]
-            .map(|name| values[name]["image"]["tag"].as_str().unwrap().to_owned())
-    };
-    assert!(tags(&before).iter().all(|tag| tag.ends_with(&digest("a"))));
+    let before = package("v0.8.0", |values, _| lay_image_lock(values, "v0.8.0", "a"));
+    assert!(list_image_tags(&before).iter().all(|tag| tag.ends_with(&repeat_digest("a"))));
     let release = recorded(&before, json!({}));
-    let over = |next: &str, chart: &Chart| release.values_for_version(chart, &next.parse().unwrap());
+    let [same, next] = ["v0.8.0", "v0.9.0"].map(|version| version.parse().unwrap());
     // The same version keeps its lock, and a later one wins over it.
-    let again = package("v0.8.0", |values, chart| values.with_recorded(&over("v0.8.0", chart).0));
-    assert_eq!(tags(&again), tags(&before));
-    let later = package("v0.8.0", |values, chart| lock(values.with_recorded(&over("v0.8.0", chart).0), "v0.8.0", "b"));
-    assert!(tags(&later).iter().all(|tag| tag.ends_with(&digest("b"))));
+    let again = package("v0.8.0", |values, chart| values.with_recorded(&release.values_for_version(chart, &same).0));
+    assert_eq!(list_image_tags(&again), list_image_tags(&before));
+    let later = package("v0.8.0", |values, chart| {
+        lay_image_lock(values.with_recorded(&release.values_for_version(chart, &same).0), "v0.8.0", "b")
+    });
+    assert!(list_image_tags(&later).iter().all(|tag| tag.ends_with(&repeat_digest("b"))));
     // Of the next line's images those that are other ones have no digest before there is a lock of them.
     let mut unlocked = Vec::new();
-    let next = package("v0.9.0", |values, chart| {
-        let (recorded, found) = over("v0.9.0", chart);
+    let upgraded = package("v0.9.0", |values, chart| {
+        let (recorded, found) = release.values_for_version(chart, &next);
         unlocked = found;
         let values = values.with_recorded(&recorded);
         let problems = still_locked(&values, &unlocked).unwrap_err();
@@ -169,14 +180,18 @@ fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
         values
     });
     assert_eq!(unlocked, ["scheduler.image"]);
-    assert_eq!(tags(&next)[..3], tags(&before)[..3], "the API server and its store are the same in both");
-    assert_eq!(tags(&next)[3], "v0.9.0");
+    assert_eq!(
+        list_image_tags(&upgraded)[..3],
+        list_image_tags(&before)[..3],
+        "the API server and its store are the same in both"
+    );
+    assert_eq!(list_image_tags(&upgraded)[3], "v0.9.0");
     let locked = package("v0.9.0", |values, chart| {
-        let values = lock(values.with_recorded(&over("v0.9.0", chart).0), "v0.9.0", "b");
+        let values = lay_image_lock(values.with_recorded(&release.values_for_version(chart, &next).0), "v0.9.0", "b");
         still_locked(&values, &unlocked).unwrap_or_else(|problems| panic!("{problems}"));
         values
     });
-    assert!(tags(&locked).iter().all(|tag| tag.ends_with(&digest("b"))));
+    assert!(list_image_tags(&locked).iter().all(|tag| tag.ends_with(&repeat_digest("b"))));
     // Without the recorded values the digests are forgotten, and that is told.
     assert_eq!(forgotten(&before, json!({}), &given("v0.9.0", &[])).len(), 4);
 }
@@ -184,8 +199,7 @@ fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
 #[test]
 fn a_secret_is_recorded_nowhere_and_forgotten_like_any_other_value() {
     let canary = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5OmNhbmFyeQ=="}}}"#;
-    let set = |values: ValuesBuilder, _: &Chart| values.flag("--x", "registryCredentials", canary);
-    let before = package("v0.6.1", set);
+    let before = package("v0.6.1", |values, _| values.flag("--x", "registryCredentials", canary));
     let release = before.build_release(BTreeMap::new());
     assert!(!serde_json::to_string(&release).unwrap().contains("Y2FuYXJ5"), "{release:?}");
     let secrets = json!({"registryCredentials": canary});
@@ -217,11 +231,13 @@ fn patches_that_are_not_given_again_are_forgotten() {
     let before = given("v0.6.1", &[]);
     let facts = BTreeMap::from([("patches".to_owned(), "web.yaml sha256:0".to_owned())]);
     let release = before.build_release(facts);
-    let compare = |now: &Package| ValuesForgotten::compare_release(now, &release, &recorded(&before, json!({})));
-    assert_eq!(compare(&before).unwrap().format_clauses(), ["patches: web.yaml sha256:0, would become unset"]);
+    let recorded = recorded(&before, json!({}));
+    let forgotten = ValuesForgotten::compare_release(&before, &release, &recorded).unwrap();
+    assert_eq!(forgotten.format_clauses(), ["patches: web.yaml sha256:0, would become unset"]);
     let patch = "kind: Deployment\nmetadata: {name: apiserver}\nspec: {minReadySeconds: 5}\n";
     let patches = Patches::read_patch_files([("web.yaml".to_owned(), Ok(patch.as_bytes().to_vec()))]).unwrap();
-    assert_eq!(compare(&given("v0.6.1", &[]).with_patches(patches)), None);
+    let patched = given("v0.6.1", &[]).with_patches(patches);
+    assert_eq!(ValuesForgotten::compare_release(&patched, &release, &recorded), None);
 }
 
 #[test]
@@ -234,13 +250,13 @@ fn name_and_version_are_no_values() {
 async fn only_secrets_of_the_inventory_are_read() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let serve = move |_: http::Request<Body>| {
+    let service = tower::service_fn(move |_: http::Request<Body>| {
         count.fetch_add(1, Ordering::SeqCst);
         let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         let body = Body::from(missing.to_string().into_bytes());
         async { http::Response::builder().status(404).body(body) }
-    };
-    let client = Client::new(tower::service_fn(serve), "fleet");
+    });
+    let client = Client::new(service, "fleet");
     let before = given("v0.6.1", &[]);
     let owner = before.owner();
     let mut record = Record::new(&owner, "u".into(), before.build_release(BTreeMap::new()));

@@ -45,37 +45,40 @@ fn every_pod_keeps_to_the_restricted_level() {
     });
 }
 
+/// The files of Secrets that each pod mounts.
+fn list_key_mounts(rendered: &Rendered) -> BTreeMap<String, BTreeSet<String>> {
+    pods(rendered).into_iter().map(|(object, pod)| (object.name().to_owned(), list_mounted_keys(pod))).collect()
+}
+
+fn list_mounted_keys(pod: &Value) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for volume in pod["volumes"].as_array().into_iter().flatten() {
+        let projected = volume["projected"]["sources"].as_array().cloned().unwrap_or_default();
+        for source in projected.iter().map(|source| &source["secret"]).chain(volume.get("secret")) {
+            let secret = source.get("name").or(source.get("secretName")).unwrap().as_str().unwrap();
+            let of_secret = SECRET_ENTRIES.iter().filter(|entry| entry.secret == secret);
+            match source["items"].as_array() {
+                Some(items) => files.extend(items.iter().map(|item| item["key"].as_str().unwrap().to_owned())),
+                None => files.extend(of_secret.map(|entry| entry.file.to_owned())),
+            }
+        }
+    }
+    // Copied into the Secret of etcd, so that it mounts one.
+    files.remove("etcd-ca.crt");
+    files
+}
+
 #[test]
 fn keys_of_others_and_keys_made_in_the_cluster_are_rendered_nowhere_and_reach_the_same_pods() {
     let pki = real_pki();
-    let mounted = |rendered: &Rendered| -> BTreeMap<String, BTreeSet<String>> {
-        let files = |pod: &Value| -> BTreeSet<String> {
-            let mut files = BTreeSet::new();
-            for volume in pod["volumes"].as_array().into_iter().flatten() {
-                let projected = volume["projected"]["sources"].as_array().cloned().unwrap_or_default();
-                for source in projected.iter().map(|source| &source["secret"]).chain(volume.get("secret")) {
-                    let secret = source.get("name").or(source.get("secretName")).unwrap().as_str().unwrap();
-                    let of_secret = SECRET_ENTRIES.iter().filter(|entry| entry.secret == secret);
-                    match source["items"].as_array() {
-                        Some(items) => files.extend(items.iter().map(|item| item["key"].as_str().unwrap().to_owned())),
-                        None => files.extend(of_secret.map(|entry| entry.file.to_owned())),
-                    }
-                }
-            }
-            // Copied into the Secret of etcd, so that it mounts one.
-            files.remove("etcd-ca.crt");
-            files
-        };
-        pods(rendered).into_iter().map(|(object, pod)| (object.name().to_owned(), files(pod))).collect()
-    };
     let existing = ["pki.source=Existing", "pki.existingSecret=mine", "exposure.host=10.0.0.1"];
     for chart in charts() {
-        let installer = mounted(&render_with(chart, None, &[], &pki));
+        let installer = list_key_mounts(&render_with(chart, None, &[], &pki));
         for sets in [&existing[..], &["pki.source=InCluster", "exposure.host=10.0.0.1"]] {
             let rendered = render_with(chart, None, sets, &pki);
-            let is_key = |object: &&Object| object.kind() == "Secret";
-            assert_eq!(rendered.objects.iter().find(is_key), None, "{sets:?}");
-            let mut found = mounted(&rendered);
+            let secret = rendered.objects.iter().find(|object| object.kind() == "Secret");
+            assert_eq!(secret, None, "{sets:?}");
+            let mut found = list_key_mounts(&rendered);
             found.remove("fleet-keys");
             assert_eq!(found, installer, "{sets:?}");
         }
@@ -207,22 +210,42 @@ fn names_are_looked_up_wherever_pods_of_dns_listen() {
     });
 }
 
+/// The rules for who reads the metrics.
+fn list_metrics_rules(chart: &Chart, sets: &[&str]) -> Vec<Value> {
+    let rendered = render_with(chart, None, sets, &placeholder_files());
+    let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
+    let rules = policies.filter_map(|object| object.json["spec"]["ingress"].as_array().cloned()).flatten();
+    rules.filter(|rule| rule.to_string().contains("8080")).collect()
+}
+
 #[test]
 fn metrics_are_read_by_those_who_are_named_and_by_nobody_else() {
     let peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=watch";
     for chart in charts() {
-        let opened = |sets: &[&str]| -> Vec<Value> {
-            let rendered = render_with(chart, None, sets, &placeholder_files());
-            let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
-            let rules = policies.filter_map(|object| object.json["spec"]["ingress"].as_array().cloned()).flatten();
-            rules.filter(|rule| rule.to_string().contains("8080")).collect()
-        };
-        assert_eq!(opened(&[]), Vec::<Value>::new(), "{}", chart.line());
-        assert_eq!(opened(&[peer, "networkPolicy.enabled=false"]), Vec::<Value>::new(), "{}", chart.line());
+        assert_eq!(list_metrics_rules(chart, &[]), Vec::<Value>::new(), "{}", chart.line());
+        assert_eq!(
+            list_metrics_rules(chart, &[peer, "networkPolicy.enabled=false"]),
+            Vec::<Value>::new(),
+            "{}",
+            chart.line()
+        );
         let ports = json!([{"port": 8080, "protocol": "TCP"}, {"port": 10257, "protocol": "TCP"}]);
         let from = json!([{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]);
-        assert_eq!(opened(&[peer]), [json!({"from": from, "ports": ports})], "{}", chart.line());
+        assert_eq!(list_metrics_rules(chart, &[peer]), [json!({"from": from, "ports": ports})], "{}", chart.line());
     }
+}
+
+/// The peers of the rules for DNS and the cloud.
+fn list_outside_peers(chart: &Chart, sets: &[&str]) -> Vec<Value> {
+    let mut given = values(chart, None, sets);
+    given.cloud.access_key = Some(SecretValue("{}".to_owned()));
+    let rendered = chart.render(&input(chart, &given, &placeholder_files())).unwrap();
+    let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
+    // Who renews certificates reaches the API of the hosting cluster, whose address no policy knows.
+    let others = policies.filter(|object| object.name() != "fleet-keys");
+    let rules = others.filter_map(|object| object.json["spec"]["egress"].as_array().cloned()).flatten();
+    let outside = rules.filter(|rule| [":53,", ":443,"].iter().any(|port| rule.to_string().contains(port)));
+    outside.map(|rule| rule["to"].clone()).collect()
 }
 
 #[test]
@@ -232,21 +255,10 @@ fn dns_and_the_cloud_are_reached_where_it_is_said_and_nowhere_else() {
         "networkPolicy.cloudTo[0].ipBlock.cidr=192.0.2.0/24",
     ];
     for chart in charts() {
-        let reached = |sets: &[&str]| -> Vec<Value> {
-            let mut given = values(chart, None, sets);
-            given.cloud.access_key = Some(SecretValue("{}".to_owned()));
-            let rendered = chart.render(&input(chart, &given, &placeholder_files())).unwrap();
-            // Who renews certificates reaches the API of the hosting cluster, whose address no policy knows.
-            let is_other = |object: &&Object| object.kind() == "NetworkPolicy" && object.name() != "fleet-keys";
-            let policies = rendered.objects.iter().filter(is_other);
-            let rules = policies.filter_map(|object| object.json["spec"]["egress"].as_array().cloned()).flatten();
-            let is_outside = |rule: &Value| rule.to_string().contains(":53,") || rule.to_string().contains(":443,");
-            rules.filter(is_outside).map(|rule| rule["to"].clone()).collect()
-        };
-        assert_eq!(reached(&[]), [Value::Null, Value::Null], "{}", chart.line());
+        assert_eq!(list_outside_peers(chart, &[]), [Value::Null, Value::Null], "{}", chart.line());
         let dns = json!([{"namespaceSelector": {"matchLabels": {"dns": "here"}}}]);
         let cloud = json!([{"ipBlock": {"cidr": "192.0.2.0/24"}}]);
-        assert_eq!(reached(&sets), [dns, cloud], "{}", chart.line());
+        assert_eq!(list_outside_peers(chart, &sets), [dns, cloud], "{}", chart.line());
     }
 }
 

@@ -170,53 +170,56 @@ fn an_alarm_takes_no_member_of_etcd_away_from_those_who_could_end_it() {
     everywhere(|which, rendered| {
         let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
         let container = &etcd.json["spec"]["template"]["spec"]["containers"][0];
-        let asks = |probe: &str| -> Vec<&str> {
-            let command = container[probe]["exec"]["command"].as_array().unwrap();
-            command.iter().skip(2).map(|word| word.as_str().unwrap()).collect()
-        };
         // `endpoint health` fails while there is an alarm; `endpoint status` tells it, and succeeds.
-        assert_eq!(asks("startupProbe"), ["endpoint", "status"], "{which}");
-        assert_eq!(asks("livenessProbe"), ["endpoint", "status"], "{which}");
-        assert_eq!(asks("readinessProbe"), ["get", "health"], "{which}");
+        assert_eq!(read_probe_request(container, "startupProbe"), ["endpoint", "status"], "{which}");
+        assert_eq!(read_probe_request(container, "livenessProbe"), ["endpoint", "status"], "{which}");
+        assert_eq!(read_probe_request(container, "readinessProbe"), ["get", "health"], "{which}");
     });
+}
+
+/// What a probe asks a member for.
+fn read_probe_request<'c>(container: &'c Value, probe: &str) -> Vec<&'c str> {
+    let command = container[probe]["exec"]["command"].as_array().unwrap();
+    command.iter().skip(2).map(|word| word.as_str().unwrap()).collect()
 }
 
 #[test]
 fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
-    let strategies = |chart: &Chart, preset, sets: &[&str]| -> Vec<Value> {
-        let rendered = render_with(chart, preset, sets, &placeholder_files());
-        let deployments = rendered.objects.iter().filter(|object| object.kind() == "Deployment");
-        deployments.map(|object| object.json["spec"]["strategy"]["rollingUpdate"].clone()).collect()
-    };
     let (one_more, one_less) =
         (json!({"maxSurge": 1, "maxUnavailable": 0}), json!({"maxSurge": 0, "maxUnavailable": 1}));
     for chart in charts() {
-        assert_eq!(strategies(chart, None, &[]), vec![one_more.clone(); 3], "{}", chart.line());
+        assert_eq!(list_strategies(chart, None, &[]), vec![one_more.clone(); 3], "{}", chart.line());
     }
     for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
-        assert_eq!(strategies(chart, Some("ha"), &[]), vec![one_less.clone(); 3], "{}", chart.line());
-        let loose = strategies(chart, Some("ha"), &["spread=Preferred"]);
+        assert_eq!(list_strategies(chart, Some("ha"), &[]), vec![one_less.clone(); 3], "{}", chart.line());
+        let loose = list_strategies(chart, Some("ha"), &["spread=Preferred"]);
         assert_eq!(loose, vec![one_more.clone(); 3], "{}", chart.line());
         // One replica leaves the other nodes to its successor, and must not be missed meanwhile.
-        let single = strategies(chart, Some("ha"), &["controllerManager.replicas=1"]);
+        let single = list_strategies(chart, Some("ha"), &["controllerManager.replicas=1"]);
         assert_eq!(single, [one_less.clone(), one_more.clone(), one_less.clone()], "{}", chart.line());
     }
+}
+
+fn list_strategies(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Vec<Value> {
+    let rendered = render_with(chart, preset, sets, &placeholder_files());
+    let deployments = rendered.objects.iter().filter(|object| object.kind() == "Deployment");
+    deployments.map(|object| object.json["spec"]["strategy"]["rollingUpdate"].clone()).collect()
 }
 
 #[test]
 fn a_single_replica_keeps_its_successor_from_no_node() {
     for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
-        let apart = |preset, sets: &[&str]| -> Vec<bool> {
-            let rendered = render_with(chart, preset, sets, &placeholder_files());
-            let workloads =
-                rendered.objects.iter().filter(|object| ["Deployment", "StatefulSet"].contains(&object.kind()));
-            let required =
-                "/spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
-            workloads.map(|object| object.json.pointer(required).is_some()).collect()
-        };
-        assert_eq!(apart(None, &["spread=Required"]), [false; 4], "{}", chart.line());
-        assert_eq!(apart(Some("ha"), &[]), [true; 4], "{}", chart.line());
+        assert_eq!(list_spread_requirements(chart, None, &["spread=Required"]), [false; 4], "{}", chart.line());
+        assert_eq!(list_spread_requirements(chart, Some("ha"), &[]), [true; 4], "{}", chart.line());
     }
+}
+
+/// Whether the pods of each workload have to run on different nodes.
+fn list_spread_requirements(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> Vec<bool> {
+    let rendered = render_with(chart, preset, sets, &placeholder_files());
+    let workloads = rendered.objects.iter().filter(|object| ["Deployment", "StatefulSet"].contains(&object.kind()));
+    let required = "/spec/template/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+    workloads.map(|object| object.json.pointer(required).is_some()).collect()
 }
 
 #[test]
@@ -305,19 +308,20 @@ fn admission_webhooks_are_called_only_where_a_value_says_so() {
 #[test]
 fn the_service_carries_the_port_that_was_asked_for() {
     for chart in charts() {
-        let ports = |preset, sets: &[&str], kind: &str| {
-            let values = values(chart, preset, sets);
-            let mut input = input(chart, &values, &placeholder_files());
-            input.facts["exposure"]["type"] = json!(kind);
-            let rendered = chart.render(&input).unwrap();
-            let service = rendered.objects.iter().find(|o| o.kind() == "Service" && o.name() == "apiserver").unwrap();
-            service.json["spec"]["ports"].as_array().unwrap().clone()
-        };
-        assert_eq!(ports(Some("nodeport"), &[], "NodePort")[0]["nodePort"], 32222);
-        assert!(ports(None, &[], "NodePort")[0].get("nodePort").is_none());
-        let public = ports(None, &["exposure.port=6443"], "LoadBalancer");
+        assert_eq!(list_service_ports(chart, Some("nodeport"), &[], "NodePort")[0]["nodePort"], 32222);
+        assert!(list_service_ports(chart, None, &[], "NodePort")[0].get("nodePort").is_none());
+        let public = list_service_ports(chart, None, &["exposure.port=6443"], "LoadBalancer");
         assert_eq!((&public[0]["port"], &public[1]["port"]), (&json!(443), &json!(6443)));
     }
+}
+
+fn list_service_ports(chart: &Chart, preset: Option<&str>, sets: &[&str], kind: &str) -> Vec<Value> {
+    let values = values(chart, preset, sets);
+    let mut input = input(chart, &values, &placeholder_files());
+    input.facts["exposure"]["type"] = json!(kind);
+    let rendered = chart.render(&input).unwrap();
+    let service = rendered.objects.iter().find(|o| o.kind() == "Service" && o.name() == "apiserver").unwrap();
+    service.json["spec"]["ports"].as_array().unwrap().clone()
 }
 
 #[test]

@@ -111,8 +111,10 @@ pub(in crate::control_plane) fn port_of(value: Option<i32>) -> Option<u16> {
 /// The node port that the Service asks for: `exposure.nodePort`, else `exposure.port` where it lies in the usual range
 /// of node ports. None leaves the choice to the cluster.
 pub fn wanted_node_port(kind: ExposureType, exposure: &ExposureValues) -> Option<u16> {
-    let from_port = || port_of(exposure.port).filter(|port| USUAL_NODE_PORTS.contains(port));
-    (kind == ExposureType::NodePort).then(|| port_of(exposure.node_port).or_else(from_port)).flatten()
+    if kind != ExposureType::NodePort {
+        return None;
+    }
+    port_of(exposure.node_port).or_else(|| port_of(exposure.port).filter(|port| USUAL_NODE_PORTS.contains(port)))
 }
 
 /// Facts of an earlier install that stay where they can, so that kubeconfigs and agents continue calling the same
@@ -127,8 +129,8 @@ pub struct Known {
 
 /// The node port that is rendered: the one that is asked for, else the one from before.
 pub fn rendered_node_port(kind: ExposureType, exposure: &ExposureValues, known: &Known) -> Option<u16> {
-    let former = || known.node_port.filter(|_| kind == ExposureType::NodePort);
-    wanted_node_port(kind, exposure).or_else(former)
+    let former = known.node_port.filter(|_| kind == ExposureType::NodePort);
+    wanted_node_port(kind, exposure).or(former)
 }
 
 /// The kind of exposure to expect before the cluster is known.
@@ -150,9 +152,7 @@ pub fn find_endpoint(
     let name = service.metadata.name.clone().unwrap_or_default();
     let spec = service.spec.as_ref();
     let port = spec.and_then(|spec| spec.ports.as_ref()?.first());
-    let incomplete = |what| NotYet::Incomplete { service: name.clone(), what };
-    let number = |port: Option<i32>, what| port.and_then(|p| u16::try_from(p).ok()).ok_or_else(|| incomplete(what));
-    let own_port = number(port.map(|port| port.port), "port")?;
+    let own_port = require_port(port.map(|port| port.port), &name, "port")?;
     let mut found_node_port = None;
     let (found, port) = match kind {
         ExposureType::LoadBalancer => {
@@ -165,7 +165,7 @@ pub fn find_endpoint(
             (address.into_iter().collect(), own_port)
         }
         ExposureType::NodePort | ExposureType::Auto => {
-            let node_port = number(port.and_then(|port| port.node_port), "node port")?;
+            let node_port = require_port(port.and_then(|port| port.node_port), &name, "node port")?;
             let addresses: Vec<String> =
                 nodes.iter().filter(|node| node.usable).flat_map(|node| node.addresses.clone()).collect();
             if addresses.is_empty() && exposure.host.is_none() {
@@ -175,11 +175,17 @@ pub fn find_endpoint(
             (addresses, node_port)
         }
         ExposureType::ClusterIp => {
-            let address = spec.and_then(|spec| spec.cluster_ip.clone()).ok_or_else(|| incomplete("cluster IP"))?;
+            let address = spec.and_then(|spec| spec.cluster_ip.clone());
+            let address = address.ok_or(NotYet::Incomplete { service: name, what: "cluster IP" })?;
             (vec![address], own_port)
         }
     };
     Ok(Endpoint { found_node_port, ..assemble_endpoint(kind, exposure, found, port, known) })
+}
+
+fn require_port(port: Option<i32>, service: &str, what: &'static str) -> Result<u16, NotYet> {
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    port.ok_or_else(|| NotYet::Incomplete { service: service.to_owned(), what })
 }
 
 /// Returns the endpoint that values alone decide, for rendering without a cluster.
@@ -258,13 +264,14 @@ pub(in crate::control_plane) mod tests {
         }
     }
 
+    fn decide_facts(values: &serde_json::Value) -> serde_json::Value {
+        let endpoint = endpoint_from_values(&exposure(values.clone())).unwrap();
+        json!({"exposure": endpoint, "server": endpoint.url()})
+    }
+
     #[test]
     fn what_decides_a_fact_is_said_of_every_value_that_changes_it() {
         let all = json!({"type": "NodePort", "host": "a.test", "port": 31000, "nodePort": 31001, "agentEndpoint": "b.test:1"});
-        let facts = |value: serde_json::Value| {
-            let endpoint = endpoint_from_values(&exposure(value)).unwrap();
-            json!({"exposure": endpoint, "server": endpoint.url()})
-        };
         let others = json!({"type": "LoadBalancer", "host": "c.test", "port": 31002, "nodePort": 31003,
             "agentEndpoint": "d.test:1", "extraSANs": ["e.test"]});
         // Each alone, and with `port` left out, for which `nodePort` stands in.
@@ -276,9 +283,9 @@ pub(in crate::control_plane) mod tests {
                 changed[key] = other.clone();
                 for (fact, values) in DECIDED_BY {
                     let pointer = format!("/{}", fact.replace('.', "/"));
-                    let differ = facts(from.clone()).pointer(&pointer) != facts(changed.clone()).pointer(&pointer);
+                    let [one, other] = [&from, &changed].map(|values| decide_facts(values).pointer(&pointer).cloned());
                     let said = values.contains(&format!("exposure.{key}").as_str());
-                    assert!(said || !differ, "{fact} by {key}");
+                    assert!(said || one == other, "{fact} by {key}");
                 }
             }
         }
@@ -315,24 +322,26 @@ pub(in crate::control_plane) mod tests {
         let agents = exposure(json!({"agentEndpoint": "[fd00::1]:443"}));
         let found = find_endpoint(ExposureType::NodePort, &agents, &service, &nodes, &Known::default()).unwrap();
         assert!(found.sans.iter().any(|name| name == "fd00::1"), "{found:?}");
-        let known = |host: &str| Known { host: Some(host.to_owned()), node_port: None };
-        let kept =
-            find_endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.2")).unwrap();
-        assert_eq!(kept.host, "10.0.0.2");
-        let gone =
-            find_endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.9")).unwrap();
-        assert_eq!(gone.host, "10.0.0.1");
+        // A host from before is kept while it is an address of a node.
+        for (former, host) in [("10.0.0.2", "10.0.0.2"), ("10.0.0.9", "10.0.0.1")] {
+            let known = Known { host: Some(former.to_owned()), node_port: None };
+            let found = find_endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known).unwrap();
+            assert_eq!(found.host, host);
+        }
     }
 
     #[test]
     fn a_value_comes_before_the_node_port_from_before_and_other_types_have_none() {
         let known = Known { host: None, node_port: Some(31234) };
-        let port = |kind, value| rendered_node_port(kind, &exposure(value), &known);
-        assert_eq!(port(ExposureType::NodePort, json!({})), Some(31234));
-        assert_eq!(port(ExposureType::NodePort, json!({"nodePort": 32000})), Some(32000));
-        // What is in front of it may change.
-        assert_eq!(port(ExposureType::NodePort, json!({"port": 443})), Some(31234));
-        assert_eq!(port(ExposureType::LoadBalancer, json!({})), None);
+        for (kind, values, port) in [
+            (ExposureType::NodePort, json!({}), Some(31234)),
+            (ExposureType::NodePort, json!({"nodePort": 32000}), Some(32000)),
+            // What is in front of it may change.
+            (ExposureType::NodePort, json!({"port": 443}), Some(31234)),
+            (ExposureType::LoadBalancer, json!({}), None),
+        ] {
+            assert_eq!(rendered_node_port(kind, &exposure(values), &known), port);
+        }
         // Both renderings of the Service are the same.
         let service =
             service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));

@@ -63,10 +63,13 @@ fn explain_unreachable_v6(address: Ipv6Addr, role: Role) -> Option<&'static str>
 mod tests {
     use super::*;
 
+    /// Whether an address is unreachable in each role.
+    fn list_unreachable(text: &str) -> [bool; 3] {
+        [Role::Kubeconfig, Role::Agent, Role::Certificate].map(|role| explain_unreachable(text, role).is_some())
+    }
+
     #[test]
     fn an_address_that_no_client_reaches_is_known() {
-        let all = [Role::Kubeconfig, Role::Agent, Role::Certificate];
-        let unreached = |text: &str| all.map(|role| explain_unreachable(text, role).is_some());
         for text in [
             "0.0.0.0",
             "0.1.2.3",
@@ -83,12 +86,12 @@ mod tests {
             "::ffff:169.254.1.1",
             "0:0:0:0:0:0:0:0",
         ] {
-            assert_eq!(unreached(text), [true; 3], "{text}");
+            assert_eq!(list_unreachable(text), [true; 3], "{text}");
         }
         for text in ["127.0.0.1", "::1", "localhost", "api.localhost"] {
-            assert_eq!(unreached(text), [false, true, false], "{text}");
+            assert_eq!(list_unreachable(text), [false, true, false], "{text}");
         }
-        assert_eq!(unreached("*.example.com"), [true, true, false]);
+        assert_eq!(list_unreachable("*.example.com"), [true, true, false]);
         for text in [
             "10.0.0.1",
             "192.0.2.10",
@@ -101,7 +104,7 @@ mod tests {
             "api.example.com",
             "not an address",
         ] {
-            assert_eq!(unreached(text), [false; 3], "{text}");
+            assert_eq!(list_unreachable(text), [false; 3], "{text}");
         }
     }
 }

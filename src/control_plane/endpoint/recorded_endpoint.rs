@@ -103,14 +103,16 @@ mod tests {
 
     #[test]
     fn the_node_port_of_an_earlier_install_is_recorded_by_its_url_where_nothing_else_says_it() {
-        let recorded = |kind: &str, server: &str| {
+        for (kind, server, port) in [
+            ("NodePort", "https://10.0.0.1:31234", Some(31234)),
+            ("NodePort", "https://[fd00::1]:31234", Some(31234)),
+            // That of something in front.
+            ("NodePort", "https://api.example:443", None),
+            ("LoadBalancer", "https://192.0.2.7:31234", None),
+        ] {
             let facts = [("exposure", kind), ("server", server)].map(|(key, fact)| (key.to_owned(), fact.to_owned()));
-            recorded_node_port(&BTreeMap::from(facts))
-        };
-        assert_eq!(recorded("NodePort", "https://10.0.0.1:31234"), Some(31234));
-        assert_eq!(recorded("NodePort", "https://[fd00::1]:31234"), Some(31234));
-        assert_eq!(recorded("NodePort", "https://api.example:443"), None, "that of something in front");
-        assert_eq!(recorded("LoadBalancer", "https://192.0.2.7:31234"), None);
+            assert_eq!(recorded_node_port(&BTreeMap::from(facts)), port, "{kind} {server}");
+        }
         assert_eq!(recorded_node_port(&BTreeMap::new()), None);
     }
 
@@ -123,29 +125,30 @@ mod tests {
 
     #[test]
     fn a_node_port_that_the_url_does_not_say_is_recorded_and_taken_back() {
-        let facts = |value| endpoint_facts(&behind(ExposureType::NodePort, value));
         for front in [json!({"port": 443}), json!({"host": "api.example", "port": 443}), json!({"port": 31000})] {
-            let recorded = facts(front);
+            let recorded = endpoint_facts(&behind(ExposureType::NodePort, front));
             assert_eq!((recorded["nodePort"].as_str(), recorded_node_port(&recorded)), ("31234", Some(31234)));
         }
         // As it was recorded before: what is installed already is not written again.
-        let recorded = facts(json!({}));
+        let recorded = endpoint_facts(&behind(ExposureType::NodePort, json!({})));
         assert_eq!(recorded.keys().collect::<Vec<_>>(), ["exposure", "host", "server"]);
         assert_eq!(recorded_node_port(&recorded), Some(31234));
         // Any Service may have one; here nobody calls it.
-        let inside = super::endpoint_facts(&behind(ExposureType::ClusterIp, json!({})));
+        let inside = endpoint_facts(&behind(ExposureType::ClusterIp, json!({})));
         assert_eq!((inside.get("nodePort"), recorded_node_port(&inside)), (None, None));
+    }
+
+    /// The warning if the recorded address is `server` and the endpoint has these values.
+    fn warn_moved_from(server: &str, value: serde_json::Value) -> Remedy {
+        let recorded = BTreeMap::from([("server".to_owned(), server.to_owned())]);
+        let endpoint = behind(ExposureType::NodePort, value.clone());
+        moved_endpoint_warning(&recorded, &endpoint, &exposure(value), "demo").unwrap_or_default()
     }
 
     #[test]
     fn an_address_that_changes_is_told_with_what_keeps_it_and_with_who_does_not_find_it() {
-        let told = |server: &str, value: serde_json::Value| {
-            let recorded = BTreeMap::from([("server".to_owned(), server.to_owned())]);
-            let endpoint = behind(ExposureType::NodePort, value.clone());
-            moved_endpoint_warning(&recorded, &endpoint, &exposure(value), "demo").unwrap_or_default()
-        };
-        assert_eq!(told("https://10.0.0.1:31234", json!({})), Remedy::default());
-        let host = told("https://10.0.0.2:31234", json!({}));
+        assert_eq!(warn_moved_from("https://10.0.0.1:31234", json!({})), Remedy::default());
+        let host = warn_moved_from("https://10.0.0.2:31234", json!({}));
         let change = "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs";
         assert!(host.joined_text().contains(change), "{host:?}");
         assert_eq!(host.lone_flags(), [&Flag::set_value("exposure.host", "10.0.0.2")]);
@@ -153,14 +156,14 @@ mod tests {
             Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
         let install = install.with_flag(Flag::ControlPlane("demo".to_owned()));
         assert_eq!(host.commands(), [&install, &Command::at_run_place(Action::Kubeconfig("demo".to_owned()))]);
-        let both = told("https://[fd00::2]:443", json!({}));
+        let both = warn_moved_from("https://[fd00::2]:443", json!({}));
         assert_eq!(
             both.lone_flags(),
             [&Flag::set_value("exposure.host", "fd00::2"), &Flag::set_value("exposure.port", "443")]
         );
-        let port = told("https://10.0.0.1:31234", json!({"port": 443}));
+        let port = warn_moved_from("https://10.0.0.1:31234", json!({"port": 443}));
         assert_eq!(port.lone_flags(), [&Flag::set_value("exposure.port", "31234")]);
-        let agents = told("https://10.0.0.2:31234", json!({"agentEndpoint": "agents.example:443"}));
+        let agents = warn_moved_from("https://10.0.0.2:31234", json!({"agentEndpoint": "agents.example:443"}));
         assert!(agents.joined_text().contains(": kubeconfigs with") && agents.commands().len() == 1, "{agents:?}");
         // A first install has told nobody anything.
         let first = moved_endpoint_warning(
@@ -172,21 +175,26 @@ mod tests {
         assert_eq!(first, None);
     }
 
+    /// A Service whose port has these fields of a manager.
+    fn build_managed_service(manager: &str, operation: &str, fields: serde_json::Value) -> Service {
+        service(json!({
+            "metadata": {"name": "apiserver", "managedFields": [{"manager": manager, "operation": operation,
+                "fieldsV1": {"f:spec": {"f:ports": {r#"k:{"port":443,"protocol":"TCP"}"#: fields}}}}]},
+            "spec": {"ports": [{"port": 443, "nodePort": 31234}]},
+        }))
+    }
+
     #[test]
     fn a_node_port_from_before_is_rendered_where_the_service_is_made_anew_and_stays_so() {
-        let live = |manager: &str, operation: &str, fields: serde_json::Value| {
-            service(json!({
-                "metadata": {"name": "apiserver", "managedFields": [{"manager": manager, "operation": operation,
-                    "fieldsV1": {"f:spec": {"f:ports": {r#"k:{"port":443,"protocol":"TCP"}"#: fields}}}}]},
-                "spec": {"ports": [{"port": 443, "nodePort": 31234}]},
-            }))
-        };
         assert_eq!(former_node_port(None, 31234), Some(31234));
         let rendered = json!({".": {}, "f:port": {}, "f:nodePort": {}});
-        assert_eq!(former_node_port(Some(&live(MANAGER, "Apply", rendered.clone())), 31234), Some(31234));
+        assert_eq!(
+            former_node_port(Some(&build_managed_service(MANAGER, "Apply", rendered.clone())), 31234),
+            Some(31234)
+        );
         // It was left to the cluster, or somebody has changed it since.
         let left = json!({".": {}, "f:port": {}});
-        assert_eq!(former_node_port(Some(&live(MANAGER, "Apply", left)), 31234), None);
-        assert_eq!(former_node_port(Some(&live("kubectl-edit", "Update", rendered)), 31234), None);
+        assert_eq!(former_node_port(Some(&build_managed_service(MANAGER, "Apply", left)), 31234), None);
+        assert_eq!(former_node_port(Some(&build_managed_service("kubectl-edit", "Update", rendered)), 31234), None);
     }
 }

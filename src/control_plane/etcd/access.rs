@@ -84,8 +84,9 @@ pub async fn prepare_etcd_access(
         return Err(EtcdAccessError::Forbidden(forbidden));
     }
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
-    let is_owned = |set: &StatefulSet| set.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str());
-    let Some(set) = sets.get_opt(ETCD).await?.filter(is_owned) else {
+    let set = sets.get_opt(ETCD).await?;
+    let set = set.filter(|set| set.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str()));
+    let Some(set) = set else {
         return Err(EtcdAccessError::NotInstalled { name: name.clone(), namespace: namespace.clone() });
     };
     let files = find_keys::from_cluster(client, namespace.as_str(), name.as_str()).await?;
@@ -130,18 +131,19 @@ mod tests {
 
     use super::*;
 
+    fn build_etcd_set(replicas: i64, command: &[&str]) -> StatefulSet {
+        let containers = json!([{"name": "sidecar"}, {"name": "etcd", "command": command}]);
+        serde_json::from_value(json!({"metadata": {"name": "etcd"}, "spec": {"replicas": replicas,
+            "selector": {}, "serviceName": "etcd", "template": {"spec": {"containers": containers}}}}))
+        .unwrap()
+    }
+
     #[test]
     fn members_and_quota_are_those_of_the_stateful_set() {
-        let set = |replicas: i64, command: &[&str]| -> StatefulSet {
-            let containers = json!([{"name": "sidecar"}, {"name": "etcd", "command": command}]);
-            serde_json::from_value(json!({"metadata": {"name": "etcd"}, "spec": {"replicas": replicas,
-                "selector": {}, "serviceName": "etcd", "template": {"spec": {"containers": containers}}}}))
-            .unwrap()
-        };
-        let three = set(3, &["etcd", "--quota-backend-bytes=5", "--quota-backend-bytes=8"]);
+        let three = build_etcd_set(3, &["etcd", "--quota-backend-bytes=5", "--quota-backend-bytes=8"]);
         assert_eq!((member_count(&three), find_quota(&three)), (3, Some(8)));
-        let odd = set(-1, &["etcd", "--quota-backend-bytes=much"]);
+        let odd = build_etcd_set(-1, &["etcd", "--quota-backend-bytes=much"]);
         assert_eq!((member_count(&odd), find_quota(&odd)), (0, None));
-        assert_eq!(member_count(&set(i64::from(i32::MAX), &[])), MAX_MEMBERS);
+        assert_eq!(member_count(&build_etcd_set(i64::from(i32::MAX), &[])), MAX_MEMBERS);
     }
 }

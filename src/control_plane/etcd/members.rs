@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::api::kinds::Kind;
 use crate::apply;
-use crate::apply::{Action, Engine, Step};
+use crate::apply::{Action, Engine};
 use crate::check::hosting::HostingFacts;
 use crate::control_plane::error::InstallError;
 use crate::control_plane::plan::{MEMBERS, Plan};
@@ -42,8 +42,8 @@ pub(in crate::control_plane) async fn beside_data(
 
 /// Returns the number of members by the record, else by the journal of a first install that was interrupted.
 fn recorded_replica_count(state: &State) -> Option<u64> {
-    let begun = || state.journal.as_ref()?.release.as_ref();
-    let release = state.record.as_ref().map(|record| &record.release).or_else(begun)?;
+    let recorded = state.record.as_ref().map(|record| &record.release);
+    let release = recorded.or_else(|| state.journal.as_ref()?.release.as_ref())?;
     release.facts.get(MEMBERS)?.parse().ok()
 }
 
@@ -63,12 +63,12 @@ pub(in crate::control_plane) async fn refuse_replica_change(
     engine: &Engine,
     whole: &apply::Plan,
 ) -> Result<Option<InstallError>, apply::Error> {
-    let is_etcd = |step: &&Step| {
+    let of_etcd = whole.steps.iter().filter(|step| {
         matches!(step.action, Action::Change | Action::Adopt)
             && step.target.is_kind("apps", "StatefulSet")
             && step.target.name == ETCD
-    };
-    for step in whole.steps.iter().filter(is_etcd) {
+    });
+    for step in of_etcd {
         let live = engine.read_object(&step.target).await?;
         let now = replica_count(&live).unwrap_or(1);
         // None where an autoscaler has them.
@@ -87,16 +87,18 @@ mod tests {
     use super::*;
     use crate::inventory::{Journal, Record};
 
+    fn describe_release(members: &str) -> Value {
+        json!({"chart": "", "version": "", "valuesDigest": "", "facts": {MEMBERS: members}})
+    }
+
     #[test]
     fn the_number_of_a_first_install_that_was_interrupted_is_that_of_its_journal() {
-        let release =
-            |members: &str| json!({"chart": "", "version": "", "valuesDigest": "", "facts": {MEMBERS: members}});
         let journal: Journal = serde_json::from_value(json!({"run": "", "command": "install", "started": "",
-            "installUid": "u", "release": release("3"), "steps": []}))
+            "installUid": "u", "release": describe_release("3"), "steps": []}))
         .unwrap();
         let record: Record = serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
             "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"}, "namespaceCreated": true,
-            "written": "", "inventory": [], "release": release("1")}))
+            "written": "", "inventory": [], "release": describe_release("1")}))
         .unwrap();
         assert_eq!(recorded_replica_count(&State::default()), None);
         let mut state = State { journal: Some(journal), ..State::default() };
@@ -106,19 +108,20 @@ mod tests {
         assert_eq!(recorded_replica_count(&state), Some(1));
     }
 
+    fn count_claimed_members(claims: &[&str]) -> Option<u64> {
+        let kind = Kind::from_table("", "PersistentVolumeClaim");
+        let claims: Vec<ObjectRef> = claims.iter().map(|name| ObjectRef::new(&kind, Some("fleet"), name)).collect();
+        with_data(&claims)
+    }
+
     #[test]
     fn the_claims_tell_how_many_members_there_were() {
-        let members = |names: &[&str]| {
-            let kind = Kind::from_table("", "PersistentVolumeClaim");
-            let claims: Vec<ObjectRef> = names.iter().map(|name| ObjectRef::new(&kind, Some("fleet"), name)).collect();
-            with_data(&claims)
-        };
-        assert_eq!(members(&["etcd-data-etcd-0"]), Some(1));
-        assert_eq!(members(&["etcd-data-etcd-0", "etcd-data-etcd-1", "etcd-data-etcd-2"]), Some(3));
+        assert_eq!(count_claimed_members(&["etcd-data-etcd-0"]), Some(1));
+        assert_eq!(count_claimed_members(&["etcd-data-etcd-0", "etcd-data-etcd-1", "etcd-data-etcd-2"]), Some(3));
         // One was lost.
-        assert_eq!(members(&["etcd-data-etcd-1", "etcd-data-etcd-2"]), Some(3));
-        assert_eq!(members(&["etcd-data-etcd-0", "etcd-data-etcd-1"]), Some(3));
+        assert_eq!(count_claimed_members(&["etcd-data-etcd-1", "etcd-data-etcd-2"]), Some(3));
+        assert_eq!(count_claimed_members(&["etcd-data-etcd-0", "etcd-data-etcd-1"]), Some(3));
         // Nothing of etcd's.
-        assert_eq!(members(&["backup", "etcd-data-etcd-old"]), None);
+        assert_eq!(count_claimed_members(&["backup", "etcd-data-etcd-old"]), None);
     }
 }

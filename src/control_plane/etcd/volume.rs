@@ -15,6 +15,12 @@ use crate::k8s::ObjectRef;
 /// Name of etcd's StatefulSet.
 const ETCD: &str = "etcd";
 
+/// Where a StatefulSet has the specification of its first claim.
+const CLAIM: &str = "/spec/volumeClaimTemplates/0/spec";
+
+/// Where a claim has the size that it asks for.
+const SIZE: &str = "/resources/requests/storage";
+
 /// Refuses a size or StorageClass of the volumes other than that of the installed StatefulSet.
 pub(in crate::control_plane) async fn refuse_volume_change(
     plan: &Plan,
@@ -25,24 +31,22 @@ pub(in crate::control_plane) async fn refuse_volume_change(
     if !facts.namespace.control_planes.contains(&plan.name.to_string()) {
         return Ok(None);
     }
-    let is_etcd = |object: &&Object| object.json["kind"] == "StatefulSet" && object.json["metadata"]["name"] == ETCD;
-    let Some(wanted) = objects.iter().find(is_etcd) else { return Ok(None) };
+    let mut sets = objects.iter().filter(|object| object.json["kind"] == "StatefulSet");
+    let Some(wanted) = sets.find(|set| set.json["metadata"]["name"] == ETCD) else { return Ok(None) };
     let set = ObjectRef::new(&Kind::from_table("apps", "StatefulSet"), Some(plan.package.namespace.as_str()), ETCD);
     Ok(refuse_volume_difference(&engine.read_object(&set).await?, &wanted.json))
 }
 
 /// Returns the refusal that names the value which differs.
 fn refuse_volume_difference(live: &Value, wanted: &Value) -> Option<InstallError> {
-    let claim = |set: &Value| set.pointer("/spec/volumeClaimTemplates/0/spec").cloned();
-    let (live, wanted) = (claim(live)?, claim(wanted)?);
-    let size = |claim: &Value| claim.pointer("/resources/requests/storage").and_then(Value::as_str).map(str::to_owned);
-    let class = |claim: &Value| claim["storageClassName"].as_str().map(str::to_owned);
-    let (now, asked) = (size(&live)?, size(&wanted)?);
-    if quantity::parse_quantity(&now) != quantity::parse_quantity(&asked) {
-        let grows = quantity::parse_quantity(&now) < quantity::parse_quantity(&asked);
-        return Some(InstallError::Volume { value: "etcd.storage.size", now: Some(now), wanted: Some(asked), grows });
+    let (live, wanted) = (live.pointer(CLAIM)?, wanted.pointer(CLAIM)?);
+    let (now, asked) = (live.pointer(SIZE)?.as_str()?, wanted.pointer(SIZE)?.as_str()?);
+    if quantity::parse_quantity(now) != quantity::parse_quantity(asked) {
+        let grows = quantity::parse_quantity(now) < quantity::parse_quantity(asked);
+        let [now, wanted] = [now, asked].map(|size| Some(size.to_owned()));
+        return Some(InstallError::Volume { value: "etcd.storage.size", now, wanted, grows });
     }
-    let (now, wanted) = (class(&live), class(&wanted));
+    let [now, wanted] = [live, wanted].map(|claim| claim["storageClassName"].as_str().map(str::to_owned));
     let value = "etcd.storage.storageClass";
     (now != wanted).then_some(InstallError::Volume { value, now, wanted, grows: false })
 }
@@ -53,21 +57,26 @@ mod tests {
 
     use super::*;
 
+    fn build_claiming_set(size: &str, class: Option<&str>) -> Value {
+        let mut spec = json!({"resources": {"requests": {"storage": size}}});
+        if let Some(class) = class {
+            spec["storageClassName"] = class.into();
+        }
+        json!({"spec": {"volumeClaimTemplates": [{"spec": spec}]}})
+    }
+
+    fn explain_difference(live: &Value, wanted: &Value) -> Option<String> {
+        refuse_volume_difference(live, wanted).map(|error| error.to_string())
+    }
+
     #[test]
     fn another_size_or_class_is_named_with_what_there_is() {
-        let set = |size: &str, class: Option<&str>| {
-            let mut spec = json!({"resources": {"requests": {"storage": size}}});
-            if let Some(class) = class {
-                spec["storageClassName"] = class.into();
-            }
-            json!({"spec": {"volumeClaimTemplates": [{"spec": spec}]}})
-        };
-        let said = |live: &Value, wanted: &Value| refuse_volume_difference(live, wanted).map(|error| error.to_string());
-        assert_eq!(said(&set("1Gi", None), &set("1024Mi", None)), None);
-        assert_eq!(said(&Value::Null, &set("1Gi", None)), None);
-        let larger = said(&set("1Gi", None), &set("2Gi", None)).unwrap();
+        assert_eq!(explain_difference(&build_claiming_set("1Gi", None), &build_claiming_set("1024Mi", None)), None);
+        assert_eq!(explain_difference(&Value::Null, &build_claiming_set("1Gi", None)), None);
+        let larger = explain_difference(&build_claiming_set("1Gi", None), &build_claiming_set("2Gi", None)).unwrap();
         assert_eq!(larger, "`etcd.storage.size` is 1Gi since the first install, and would be 2Gi");
-        let other = said(&set("1Gi", Some("a")), &set("1Gi", None)).unwrap();
+        let other =
+            explain_difference(&build_claiming_set("1Gi", Some("a")), &build_claiming_set("1Gi", None)).unwrap();
         assert_eq!(other, "`etcd.storage.storageClass` is a since the first install, and would be the default");
     }
 }

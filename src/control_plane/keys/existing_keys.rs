@@ -26,13 +26,16 @@ pub(in crate::control_plane) async fn read_existing_keys(
 ) -> Result<Files, InstallError> {
     let namespace = plan.package.namespace.as_str();
     let name = plan.values.pki.existing_secret.as_deref().unwrap_or_default();
-    let refused =
-        |problems| InstallError::ExistingKeys { secret: name.to_owned(), namespace: namespace.to_owned(), problems };
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let Some(secret) = api.get_opt(name).await? else { return Err(refused(Vec::new())) };
-    let files = files_of(&secret);
-    let problems = find_key_faults(&files, plan, now);
-    if problems.is_empty() { Ok(files) } else { Err(refused(problems)) }
+    let mut problems = Vec::new();
+    if let Some(secret) = api.get_opt(name).await? {
+        let files = files_of(&secret);
+        problems = find_key_faults(&files, plan, now);
+        if problems.is_empty() {
+            return Ok(files);
+        }
+    }
+    Err(InstallError::ExistingKeys { secret: name.to_owned(), namespace: namespace.to_owned(), problems })
 }
 
 /// The files of the key set that a Secret holds under their own names.
@@ -60,13 +63,12 @@ fn find_key_faults(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     });
     let rewritten = completed.rewritten.iter().filter_map(|leaf| {
         let file = leaf.leaf_store().stored_file();
-        let read = |files: &Files| Kubeconfig::parse(file, files.get(file).unwrap_or_default());
-        match (read(files), read(&completed.files)) {
-            (Err(error), _) => Some(error.to_string()),
-            (Ok(found), Ok(wanted)) if found.server != wanted.server => {
+        match [files, &completed.files].map(|files| Kubeconfig::parse(file, files.get(file).unwrap_or_default())) {
+            [Err(error), _] => Some(error.to_string()),
+            [Ok(found), Ok(wanted)] if found.server != wanted.server => {
                 Some(format!("`{file}`: its server is {}, not {}", found.server, wanted.server))
             }
-            (Ok(found), Ok(wanted)) if found.authority.trim() != wanted.authority.trim() => {
+            [Ok(found), Ok(wanted)] if found.authority.trim() != wanted.authority.trim() => {
                 Some(format!("`{file}`: it trusts a CA other than `ca.crt`"))
             }
             // Names of contexts and users are a matter of taste.

@@ -17,6 +17,7 @@ use crate::pki::Leaf;
 use crate::pki::secrets::ADMIN_SECRET;
 
 const HOST: &str = "192.0.2.10";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -54,20 +55,27 @@ fn with(files: &Files, name: &str, text: Option<String>) -> Files {
     changed
 }
 
+fn copy_file(files: &Files, name: &str) -> Option<String> {
+    files.get(name).map(str::to_owned)
+}
+
 #[test]
 fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
     let plan = plan(HOST);
     let files = made(&plan);
-    let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
     assert_eq!(find_key_faults(&files, &plan, now()), [""; 0]);
-    assert_eq!(find_key_faults(&files, &plan, day(364)), [""; 0], "renewing it is the matter of whoever made it");
+    assert_eq!(
+        find_key_faults(&files, &plan, now() + 364 * DAY),
+        [""; 0],
+        "renewing it is the matter of whoever made it"
+    );
     // What else is wrong is not hidden behind its end.
-    let others = with(&files, "apiserver.key", made(&plan).get("apiserver.key").map(str::to_owned));
-    assert_eq!(find_key_faults(&others, &plan, day(364)), ["`apiserver.crt`: its key does not match"]);
+    let others = with(&files, "apiserver.key", copy_file(&made(&plan), "apiserver.key"));
+    assert_eq!(find_key_faults(&others, &plan, now() + 364 * DAY), ["`apiserver.crt`: its key does not match"]);
     let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
-    let found = find_key_faults(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
+    let found = find_key_faults(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, now() + 364 * DAY);
     assert!(found.len() == 1 && found[0].contains("its server is https://192.0.2.11:32222"), "{found:?}");
-    let ended = find_key_faults(&files, &plan, day(366));
+    let ended = find_key_faults(&files, &plan, now() + 366 * DAY);
     assert_eq!(ended.len(), Leaf::ALL.len(), "{ended:?}");
     assert!(ended.iter().all(|problem| problem.contains("it expired at")), "{ended:?}");
     // Names in a kubeconfig are a matter of taste.
@@ -80,17 +88,16 @@ fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
 fn what_is_wrong_with_a_set_is_named_by_its_file() {
     let (plan, others) = (plan(HOST), made(&plan(HOST)));
     let files = made(&plan);
-    let take = |name: &str| others.get(name).map(str::to_owned);
     let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
     for (name, text, expected) in [
         ("sa.pub", None, "`sa.pub` is missing"),
         ("apiserver.key", None, "`apiserver.key` is missing"),
         ("ca.crt", Some("no".to_owned()), "`ca.crt`"),
-        ("ca.key", take("ca.key"), "`ca.key` is not the private key of `ca.crt`"),
-        ("sa.key", take("sa.key"), "`sa.key`"),
-        ("apiserver.key", take("apiserver.key"), "`apiserver.crt`: its key does not match"),
+        ("ca.key", copy_file(&others, "ca.key"), "`ca.key` is not the private key of `ca.crt`"),
+        ("sa.key", copy_file(&others, "sa.key"), "`sa.key`"),
+        ("apiserver.key", copy_file(&others, "apiserver.key"), "`apiserver.crt`: its key does not match"),
         ("etcd-peer.crt", Some("no".to_owned()), "`etcd-peer.crt`: it cannot be read"),
-        ("admin.kubeconfig", take("admin.kubeconfig"), "`admin.kubeconfig`: another CA signed it"),
+        ("admin.kubeconfig", copy_file(&others, "admin.kubeconfig"), "`admin.kubeconfig`: another CA signed it"),
         ("admin.kubeconfig", Some(elsewhere), "`admin.kubeconfig`: its server is https://192.0.2.11:32222"),
         ("scheduler.kubeconfig", Some("{}".to_owned()), "`scheduler.kubeconfig`: it cannot be read"),
     ] {
@@ -100,7 +107,11 @@ fn what_is_wrong_with_a_set_is_named_by_its_file() {
     let moved = find_key_faults(&files, &super::tests::plan("192.0.2.12"), now());
     assert!(moved.iter().any(|problem| problem == "`apiserver.crt`: it has no SAN for 192.0.2.12"), "{moved:?}");
     // A pair of another authority, whole in itself.
-    let pair = with(&with(&files, "apiserver.crt", take("apiserver.crt")), "apiserver.key", take("apiserver.key"));
+    let pair = with(
+        &with(&files, "apiserver.crt", copy_file(&others, "apiserver.crt")),
+        "apiserver.key",
+        copy_file(&others, "apiserver.key"),
+    );
     assert_eq!(find_key_faults(&pair, &plan, now()), ["`apiserver.crt`: another CA signed it"]);
 }
 

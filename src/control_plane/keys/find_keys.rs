@@ -1,5 +1,6 @@
 //! Search for the keys and certificates of a control plane: in the cluster's Secrets first, then in `~/.fleet`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -55,12 +56,10 @@ pub(in crate::control_plane) async fn from_secrets(
         Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
     });
     if files.file_names().next().is_some() {
-        let of_manager = |wanted: &str| {
-            let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
-            entries.any(|entry| entry.manager.as_deref() == Some(wanted))
-        };
+        let entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
+        let managers: BTreeSet<&str> = entries.filter_map(|entry| entry.manager.as_deref()).collect();
         // Secrets of an install are renewed by the same manager that makes those of the cluster.
-        let by_job = of_manager(KEYS_MANAGER) && !of_manager(MANAGER);
+        let by_job = managers.contains(KEYS_MANAGER) && !managers.contains(MANAGER);
         let source = if by_job { PkiSource::InCluster } else { PkiSource::Installer };
         return Ok(KeysInSecrets { files, source, existing: None });
     }

@@ -172,39 +172,49 @@ mod tests {
         crate::control_plane::kubeconfig::tests::kubeconfig(authority, SERVER)
     }
 
+    /// Whether a folder with these files is deleted with keys; none if it is kept.
+    fn judge_folder_of_files(files: &[(&str, &str)], authority: Option<&str>, server: Option<&str>) -> Option<bool> {
+        let (_root, home, name) = home(files);
+        match Folder::from_home(&home, &name, authority, server) {
+            Folder::None => panic!("{files:?}"),
+            Folder::Goes { keys, .. } => Some(keys),
+            Folder::Unreadable { why, .. } => panic!("{files:?}: {why}"),
+            Folder::Stays(path) => {
+                assert_eq!(path, home.control_plane(&name));
+                None
+            }
+        }
+    }
+
     #[test]
     fn a_folder_goes_with_its_own_control_plane_and_stays_for_that_of_another_cluster() {
         let one = kubeconfig("one\n");
         let own = [("fleet-kubeconfig", one.as_str())];
-        let goes = |files: &[(&str, &str)], authority: Option<&str>, server: Option<&str>| {
-            let (_root, home, name) = home(files);
-            match Folder::from_home(&home, &name, authority, server) {
-                Folder::None => panic!("{files:?}"),
-                Folder::Goes { keys, .. } => Some(keys),
-                Folder::Unreadable { why, .. } => panic!("{files:?}: {why}"),
-                Folder::Stays(path) => {
-                    assert_eq!(path, home.control_plane(&name));
-                    None
-                }
-            }
-        };
-        assert_eq!(goes(&own, Some("one"), None), Some(false));
-        assert_eq!(goes(&own, Some("one"), Some("https://moved:1")), Some(false), "the keys say more than an address");
-        assert_eq!(goes(&own, Some("two"), Some(SERVER)), None);
-        assert_eq!(goes(&[("fleet-kubeconfig", "clusters: [\n")], Some("one"), None), None);
+        assert_eq!(judge_folder_of_files(&own, Some("one"), None), Some(false));
+        assert_eq!(
+            judge_folder_of_files(&own, Some("one"), Some("https://moved:1")),
+            Some(false),
+            "the keys say more than an address"
+        );
+        assert_eq!(judge_folder_of_files(&own, Some("two"), Some(SERVER)), None);
+        assert_eq!(judge_folder_of_files(&[("fleet-kubeconfig", "clusters: [\n")], Some("one"), None), None);
         // A removal that was interrupted after the keys, or lost them before: what there is must not say otherwise.
-        assert_eq!(goes(&own, None, Some(SERVER)), Some(false));
-        assert_eq!(goes(&own, None, None), None, "a first install that was interrupted has written none");
-        assert_eq!(goes(&own, None, Some("https://192.0.2.10:32223")), None);
+        assert_eq!(judge_folder_of_files(&own, None, Some(SERVER)), Some(false));
+        assert_eq!(
+            judge_folder_of_files(&own, None, None),
+            None,
+            "a first install that was interrupted has written none"
+        );
+        assert_eq!(judge_folder_of_files(&own, None, Some("https://192.0.2.10:32223")), None);
         // Of an install that was interrupted, or of `template`.
-        assert_eq!(goes(&[("journal", "")], Some("one"), None), Some(false));
-        assert_eq!(goes(&[("journal", "")], None, None), Some(false));
-        assert_eq!(goes(&[("journal", ""), ("pki/ca.crt", "two")], None, None), None);
-        assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], None, Some(SERVER)), None);
+        assert_eq!(judge_folder_of_files(&[("journal", "")], Some("one"), None), Some(false));
+        assert_eq!(judge_folder_of_files(&[("journal", "")], None, None), Some(false));
+        assert_eq!(judge_folder_of_files(&[("journal", ""), ("pki/ca.crt", "two")], None, None), None);
+        assert_eq!(judge_folder_of_files(&[own[0], ("pki/ca.crt", "two")], None, Some(SERVER)), None);
         // The file of another control plane was kept beside it.
-        assert_eq!(goes(&[own[0], ("fleet-kubeconfig.before-fleetctl", "")], Some("one"), None), None);
-        assert_eq!(goes(&[own[0], ("pki/ca.crt", "one")], Some("one"), None), Some(true));
-        assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], Some("one"), None), None);
+        assert_eq!(judge_folder_of_files(&[own[0], ("fleet-kubeconfig.before-fleetctl", "")], Some("one"), None), None);
+        assert_eq!(judge_folder_of_files(&[own[0], ("pki/ca.crt", "one")], Some("one"), None), Some(true));
+        assert_eq!(judge_folder_of_files(&[own[0], ("pki/ca.crt", "two")], Some("one"), None), None);
 
         let (_root, home, name) = home(&[]);
         assert_eq!(Folder::from_home(&home, &name, Some("one"), None), Folder::None);
@@ -216,10 +226,14 @@ mod tests {
 
     #[test]
     fn the_authority_of_a_set_whose_kept_part_is_lost_is_the_one_that_its_kubeconfig_trusts() {
-        let of = |file: &str, text: &str| find_ca_certificate(&Files::from_iter([(file.to_owned(), text.to_owned())]));
-        assert_eq!(of("ca.crt", "one").as_deref(), Some("one"));
-        assert_eq!(of(ADMIN_KUBECONFIG, &kubeconfig("one")).as_deref(), Some("one"));
-        assert_eq!(of(ADMIN_KUBECONFIG, "clusters: [\n"), None);
-        assert_eq!(of("sa.pub", "one"), None);
+        for (file, text, authority) in [
+            ("ca.crt", "one", Some("one")),
+            (ADMIN_KUBECONFIG, &*kubeconfig("one"), Some("one")),
+            (ADMIN_KUBECONFIG, "clusters: [\n", None),
+            ("sa.pub", "one", None),
+        ] {
+            let found = find_ca_certificate(&Files::from_iter([(file.to_owned(), text.to_owned())]));
+            assert_eq!(found.as_deref(), authority, "{file}");
+        }
     }
 }

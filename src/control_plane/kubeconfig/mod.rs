@@ -233,7 +233,15 @@ pub(super) mod tests {
 
     /// Text of a kubeconfig that trusts this authority.
     pub(crate) fn kubeconfig(authority: &str, server: &str) -> String {
-        trusting(authority, server).to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
+        format_kubeconfig_text(&trusting(authority, server))
+    }
+
+    fn format_kubeconfig_text(kubeconfig: &Kubeconfig) -> String {
+        kubeconfig.to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
+    }
+
+    fn read_file_text(file: impl AsRef<std::path::Path>) -> String {
+        fs_err::read_to_string(file).unwrap()
     }
 
     #[test]
@@ -241,25 +249,21 @@ pub(super) mod tests {
         let root = tempfile::tempdir().unwrap();
         let (home, name) = (Home::from_path(root.path()), "demo".parse().unwrap());
         let file = home.kubeconfig_path(&name);
-        let read = |path: &std::path::Path| fs_err::read_to_string(path).unwrap();
-        let at = |authority: &str, host: &str| {
-            let server = format!("https://{host}:32222");
-            (trusting(authority, &server), kubeconfig(authority, &server))
-        };
-        let (own, own_text) = at("one", "192.0.2.10");
+        let own = trusting("one", "https://192.0.2.10:32222");
         assert_eq!(place_kubeconfig(&home, &name, &own).unwrap(), Placed { file: file.clone(), aside: None });
         // The same control plane at another address.
-        let (moved, moved_text) = at("one", "192.0.2.11");
+        let moved = trusting("one", "https://192.0.2.11:32222");
         assert_eq!(place_kubeconfig(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
-        let (other, other_text) = at("two", "192.0.2.10");
+        let other = trusting("two", "https://192.0.2.10:32222");
         let placed = place_kubeconfig(&home, &name, &other).unwrap();
         let first = placed.aside.clone().unwrap();
-        assert_eq!((read(&file), read(&first)), (other_text, moved_text.clone()));
+        assert_eq!([&file, &first].map(read_file_text), [&other, &moved].map(format_kubeconfig_text));
         assert!(placed.replaced_file_warning().unwrap().ends_with(&format!("it was renamed to {}", first.display())));
         // One that cannot be read may be anybody's.
         fs_err::write(&file, "clusters: [\n").unwrap();
         let second = place_kubeconfig(&home, &name, &own).unwrap().aside.unwrap();
-        assert_eq!((read(&file), read(&second), read(&first)), (own_text, "clusters: [\n".to_owned(), moved_text));
+        assert_eq!([&file, &first].map(read_file_text), [&own, &moved].map(format_kubeconfig_text));
+        assert_eq!(read_file_text(&second), "clusters: [\n");
     }
 
     #[test]

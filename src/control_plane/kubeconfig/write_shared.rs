@@ -89,14 +89,15 @@ pub fn list_kubeconfig_files(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
     }
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut listed: Vec<PathBuf> = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
-    let is_own = |path: &Path| {
-        path == own || fs::canonicalize(path).is_ok_and(|path| fs::canonicalize(own).is_ok_and(|own| path == own))
-    };
-    listed.retain(|path| !is_own(path));
+    listed.retain(|path| !is_same_file(path, own));
     if listed.is_empty() {
         listed.extend(std::env::home_dir().map(|home| home.join(".kube").join("config")));
     }
     listed
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    one == other || fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
 }
 
 /// Returns the file that new entries go to, as kubectl chooses it: the first of the files that exists, else the last. The
@@ -250,14 +251,14 @@ mod tests {
         fs::write(&file, "a: 1\n").unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let change =
-            |file: &Path, add: &str| change_file(file, Readers::AsBefore, |text| Ok(Some(format!("{text}{add}"))));
-        let backup = change(&link, "b: 2\n").unwrap().backup.unwrap();
+        let added = change_file(&link, Readers::AsBefore, |text| Ok(Some(format!("{text}b: 2\n"))));
+        let backup = added.unwrap().backup.unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "a: 1\nb: 2\n");
         assert_eq!(fs::read_to_string(backup).unwrap(), "a: 1\n");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.is_symlink() && !folder.path().join("config.lock").exists());
-        assert_eq!(change(&file, "").unwrap(), Changed::default(), "nothing changed, nothing written");
+        let unchanged = change_file(&file, Readers::AsBefore, |text| Ok(Some(text.to_owned())));
+        assert_eq!(unchanged.unwrap(), Changed::default(), "nothing changed, nothing written");
     }
 
     #[test]
@@ -267,8 +268,9 @@ mod tests {
         for after in ["a: 1\nb: 2\n", "a: 1\n"] {
             fs::write(&file, "a: 1\n").unwrap();
             fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-            let change = || change_file(&file, Readers::OwnerOnly, |_| Ok(Some(after.to_owned()))).unwrap().closed;
-            assert!(change() && !change(), "it is said once");
+            let [first, second] =
+                [(); 2].map(|()| change_file(&file, Readers::OwnerOnly, |_| Ok(Some(after.to_owned()))).unwrap());
+            assert!(first.closed && !second.closed, "it is said once");
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
@@ -318,29 +320,29 @@ mod tests {
     #[test]
     fn a_link_to_a_file_that_does_not_exist_yet_is_written_through() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        fs::create_dir(at("real")).unwrap();
-        std::os::unix::fs::symlink("middle", at("config")).unwrap();
-        std::os::unix::fs::symlink("real/config", at("middle")).unwrap();
-        change_file(&at("config"), Readers::OwnerOnly, |_| Ok(Some("a: 1\n".to_owned()))).unwrap();
-        assert_eq!(fs::read_to_string(at("real/config")).unwrap(), "a: 1\n");
-        assert!(at("config").is_symlink() && at("middle").is_symlink());
-        std::os::unix::fs::symlink("circle", at("circle")).unwrap();
-        let error = change_file(&at("circle"), Readers::OwnerOnly, |_| Ok(Some(String::new()))).unwrap_err();
+        let root = folder.path();
+        fs::create_dir(root.join("real")).unwrap();
+        std::os::unix::fs::symlink("middle", root.join("config")).unwrap();
+        std::os::unix::fs::symlink("real/config", root.join("middle")).unwrap();
+        change_file(&root.join("config"), Readers::OwnerOnly, |_| Ok(Some("a: 1\n".to_owned()))).unwrap();
+        assert_eq!(fs::read_to_string(root.join("real/config")).unwrap(), "a: 1\n");
+        assert!(root.join("config").is_symlink() && root.join("middle").is_symlink());
+        std::os::unix::fs::symlink("circle", root.join("circle")).unwrap();
+        let error = change_file(&root.join("circle"), Readers::OwnerOnly, |_| Ok(Some(String::new()))).unwrap_err();
         assert!(matches!(error, FileError::Io { .. }), "{error}");
     }
 
     #[test]
     fn what_is_no_file_is_refused_and_nothing_is_made_beside_it() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        fs::create_dir(at("folder")).unwrap();
-        std::os::unix::fs::symlink("/dev/null", at("device")).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
-        for file in [at("folder"), at("device"), at("pipe"), PathBuf::from("/dev/null")] {
+        let root = folder.path();
+        fs::create_dir(root.join("folder")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", root.join("device")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+        for file in [root.join("folder"), root.join("device"), root.join("pipe"), PathBuf::from("/dev/null")] {
             let error = change_file(&file, Readers::OwnerOnly, |_| Ok(Some("key".to_owned()))).unwrap_err();
             assert!(matches!(error, FileError::NotReplaceable(_)), "{}: {error}", file.display());
-            assert_eq!(read_text_or_empty(&at("pipe")).unwrap(), "", "a pipe is not waited for");
+            assert_eq!(read_text_or_empty(&root.join("pipe")).unwrap(), "", "a pipe is not waited for");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
         assert!(!Path::new("/dev/null.lock").exists() && !Path::new("/dev/null").is_file());
@@ -351,8 +353,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
         fs::write(&file, "a: 1\n").unwrap();
-        let refuse = |_: &str| Err(EditError::Unusable("x"));
-        assert!(matches!(change_file(&file, Readers::OwnerOnly, refuse), Err(FileError::Edit { .. })));
+        let refused = change_file(&file, Readers::OwnerOnly, |_| Err(EditError::Unusable("x")));
+        assert!(matches!(refused, Err(FileError::Edit { .. })));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

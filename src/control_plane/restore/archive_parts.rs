@@ -26,16 +26,16 @@ pub(super) async fn read_small_parts(source: &ArchiveSource) -> Result<SmallPart
     let (path, opening) = (source.path.clone(), Arc::clone(&source.opening));
     let reading = tokio::task::spawn_blocking(move || {
         let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        let mut take = |name: &str, bytes: &[u8]| {
+        let read = read_archive(File::open(path)?, &opening, &mut |name, bytes| {
             if name != SNAPSHOT {
                 parts.entry(name.to_owned()).or_default().extend_from_slice(bytes);
             }
             Ok(())
-        };
-        read_archive(File::open(path)?, &opening, &mut take).map_err(io::Error::other).map(|_| parts)
+        });
+        read.map_err(io::Error::other).map(|_| parts)
     });
-    let unread = |error: &dyn std::fmt::Display| unusable("the backup", error);
-    let parts = reading.await.map_err(|error| unread(&error))?.map_err(|error| unread(&error))?;
+    let read = reading.await.map_err(io::Error::other).flatten();
+    let parts = read.map_err(|error| unusable("the backup", &error))?;
     let texts = parts.into_iter().map(|(name, bytes)| match String::from_utf8(bytes) {
         Ok(text) => Ok((name, SecretText::new(text))),
         Err(_) => Err(unusable(&name, &"it is not text")),

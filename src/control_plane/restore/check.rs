@@ -16,7 +16,7 @@ use super::{ArchiveSource, RESTORE_MANAGER, RestoreTarget};
 use crate::api::labels::KEYS_MANAGER;
 use crate::api::partial_list::Age;
 use crate::api::quantity;
-use crate::api::rbac::{Right, Scope, merge_rights};
+use crate::api::rbac::{Right, merge_rights};
 use crate::api::util::text::visible_cell;
 use crate::api::version::KubeMinor;
 use crate::backup::Header;
@@ -39,17 +39,14 @@ pub struct RestoreEffects {
 
 /// The rights in its namespace that a restore needs.
 pub fn restore_rights() -> Vec<Right> {
-    let needed = |group: &str, resource: &str, verbs: &[&'static str]| {
-        Right::needed_rights(Scope::Namespace, group, resource, verbs)
-    };
     let parts = [
         etcd_rights(),
-        needed("", "secrets", &["get", "list", "create", "patch"]),
-        needed("", "pods", &["get", "list", "create", "delete"]),
-        needed("", "services", &["get", "patch"]),
-        needed("", "persistentvolumeclaims", &["get"]),
-        needed("apps", "statefulsets", &["get", "patch"]),
-        needed("apps", "deployments", &["get", "list", "patch"]),
+        Right::needed_namespace_rights("", "secrets", &["get", "list", "create", "patch"]),
+        Right::needed_namespace_rights("", "pods", &["get", "list", "create", "delete"]),
+        Right::needed_namespace_rights("", "services", &["get", "patch"]),
+        Right::needed_namespace_rights("", "persistentvolumeclaims", &["get"]),
+        Right::needed_namespace_rights("apps", "statefulsets", &["get", "patch"]),
+        Right::needed_namespace_rights("apps", "deployments", &["get", "list", "patch"]),
     ];
     merge_rights(parts.concat())
 }
@@ -108,11 +105,11 @@ pub(super) fn compare_fingerprints(
 
 /// Refuses the data of an API server that is newer than the one that would read it.
 pub(super) fn check_api_server(header: &Header, image: Option<&str>) -> Result<(), RestoreError> {
-    let minor = |version: &str| version.parse::<KubeMinor>().ok();
-    let archived = header.versions.api_server.as_deref().and_then(minor);
+    let archived = header.versions.api_server.as_deref().and_then(|version| version.parse::<KubeMinor>().ok());
     let name = image.map(|image| image.rsplit_once('/').map_or(image, |(_, name)| name));
     let tag = name.and_then(|name| name.split('@').next()?.split_once(':').map(|(_, tag)| tag));
-    match (archived, tag.and_then(minor)) {
+    let present = tag.and_then(|tag| tag.parse::<KubeMinor>().ok());
+    match (archived, present) {
         (Some(archive), Some(present)) if present < archive => {
             Err(RestoreError::OlderApiServer { archive: archive.to_string(), present: present.to_string() })
         }
@@ -166,13 +163,10 @@ pub(super) fn find_agents_behind(clusters: &[Member]) -> Vec<String> {
 pub(super) fn compare_names(header: &Header, present: &[String]) -> RestoreEffects {
     let Some(archived) = &header.clusters else { return RestoreEffects::default() };
     let archived: Vec<&str> = archived.iter().map(|cluster| cluster.name.as_str()).collect();
-    let shown = |name: &str| visible_cell(name).into_owned();
+    let returning = archived.iter().filter(|name| !present.iter().any(|one| one == *name));
+    let missing = present.iter().filter(|name| !archived.contains(&name.as_str()));
     RestoreEffects {
-        returning: archived
-            .iter()
-            .filter(|name| !present.iter().any(|one| one == *name))
-            .map(|name| shown(name))
-            .collect(),
-        missing: present.iter().filter(|name| !archived.contains(&name.as_str())).map(|name| shown(name)).collect(),
+        returning: returning.map(|name| visible_cell(name).into_owned()).collect(),
+        missing: missing.map(|name| visible_cell(name).into_owned()).collect(),
     }
 }

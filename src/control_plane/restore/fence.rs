@@ -145,22 +145,20 @@ fn managed_fields(object: &impl kube::Resource) -> Vec<Value> {
 /// Finds who owns a field, such as `.spec.replicas`, other than a restore.
 pub(super) fn find_owner(entries: &[Value], field: &str) -> Option<FieldOwner> {
     let pointer = format!("/fieldsV1{}", field.replace('.', "/f:"));
-    let owns = |entry: &&Value| entry.pointer(&pointer).is_some() && !is_of_restore(entry);
-    let entry = entries.iter().find(owns)?;
-    let text = |key: &str| entry[key].as_str().map(str::to_owned);
-    Some(FieldOwner { manager: text("manager")?, operation: text("operation")? })
+    let entry = entries.iter().find(|entry| entry.pointer(&pointer).is_some() && !is_of_restore(entry))?;
+    let (manager, operation) = (entry["manager"].as_str()?, entry["operation"].as_str()?);
+    Some(FieldOwner { manager: manager.to_owned(), operation: operation.to_owned() })
 }
 
 /// Moves the fields of a restore into the entry of their former owner. None where either has no entry.
 pub(super) fn give_back(mut entries: Vec<Value>, owner: &FieldOwner) -> Option<Vec<Value>> {
     let own = entries.iter().position(is_of_restore)?;
     let fields = entries.remove(own).get("fieldsV1").cloned()?;
-    let is_owner = |entry: &&mut Value| {
+    let former = entries.iter_mut().find(|entry| {
         entry["manager"] == *owner.manager
             && entry["operation"] == *owner.operation
             && entry["subresource"].as_str().unwrap_or_default().is_empty()
-    };
-    let former = entries.iter_mut().find(is_owner)?;
+    })?;
     merge_fields(&mut former["fieldsV1"], fields);
     Some(entries)
 }

@@ -108,9 +108,11 @@ impl std::fmt::Debug for RestoreTarget<'_> {
 
 /// Finds the former stores that a complete restore has left, by the last operation on a control plane.
 pub fn find_former_stores(operation: &Operation) -> Option<FormerStores> {
-    let is_complete = operation.command == COMMAND && !operation.open;
-    let bytes = || RestoreFacts::of_operation(operation).ok()?.former_bytes;
-    is_complete.then(|| FormerStores { since: visible_cell(&operation.started).into_owned(), bytes: bytes() })
+    if operation.command != COMMAND || operation.open {
+        return None;
+    }
+    let bytes = RestoreFacts::of_operation(operation).ok().and_then(|facts| facts.former_bytes);
+    Some(FormerStores { since: visible_cell(&operation.started).into_owned(), bytes })
 }
 
 /// Returns whether an operation is a restore of this archive.

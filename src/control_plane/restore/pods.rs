@@ -148,14 +148,7 @@ async fn wait_for_success(target: &RestoreTarget<'_>, pods: &Api<Pod>, name: &st
 
 /// Fails if a pod has failed, with what its container said last.
 pub(super) fn check_pod(pod: &Pod) -> Result<(), RestoreError> {
-    let failed = |status: &ContainerStatus| {
-        let ended = current_termination(status).filter(|ended| ended.exit_code != 0)?;
-        let said = ended.message.as_deref().or(ended.reason.as_deref()).unwrap_or("no reason was given").trim();
-        // The last line is what ended it.
-        let last = log_message(said.lines().next_back().unwrap_or(said));
-        Some(format!("container {} ended with code {}: {}", status.name, ended.exit_code, visible_line(&last)))
-    };
-    let (name, why) = (pod.name_any(), all_statuses(pod).find_map(failed));
+    let (name, why) = (pod.name_any(), all_statuses(pod).find_map(explain_container_failure));
     match why {
         Some(why) if why.contains(NO_ROOM) => Err(RestoreError::VolumeFull { pod: name, why }),
         Some(why) => Err(RestoreError::PodFailed { pod: name, why }),
@@ -167,6 +160,14 @@ pub(super) fn check_pod(pod: &Pod) -> Result<(), RestoreError> {
         }
         None => Ok(()),
     }
+}
+
+fn explain_container_failure(status: &ContainerStatus) -> Option<String> {
+    let ended = current_termination(status).filter(|ended| ended.exit_code != 0)?;
+    let said = ended.message.as_deref().or(ended.reason.as_deref()).unwrap_or("no reason was given").trim();
+    // The last line is what ended it.
+    let last = log_message(said.lines().next_back().unwrap_or(said));
+    Some(format!("container {} ended with code {}: {}", status.name, ended.exit_code, visible_line(&last)))
 }
 
 pub(super) fn describe_wait(pod: &Pod) -> String {
@@ -197,13 +198,11 @@ pub(super) fn build_store_pod(
         volumes.push(json!({"name": "snapshot", "emptyDir": {"sizeLimit": size}}));
     }
     volumes.push(json!({"name": "data", "persistentVolumeClaim": {"claimName": StoreSite::claim(member)}}));
-    let on_node = |node| {
-        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}})
-    };
     let mut pod = build_pod(site, (&pod_name(member), COMPONENT), LIFE_SECONDS, [first, vec![last], volumes]);
     if let Some(node) = node {
-        pod["spec"]["affinity"] = on_node(node);
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+        pod["spec"]["affinity"] =
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}});
     }
     pod
 }

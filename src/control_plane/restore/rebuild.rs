@@ -88,9 +88,10 @@ impl LostPlane {
         let record = parts.parse_record()?.ok_or_else(|| {
             RestoreError::NotInstallable("the backup has no record of an install by fleetctl".to_owned())
         })?;
-        let is_own =
-            |secret: &Secret| secret.labels().get(LABEL_INSTALL).is_some_and(|install| install == name.as_str());
-        let (of_install, of_others): (Vec<Secret>, Vec<Secret>) = parts.parse_secrets()?.into_iter().partition(is_own);
+        let (of_install, of_others): (Vec<Secret>, Vec<Secret>) = parts
+            .parse_secrets()?
+            .into_iter()
+            .partition(|secret| secret.labels().get(LABEL_INSTALL).is_some_and(|install| install == name.as_str()));
         let release = record.release;
         let values = collect_secret_values(&of_install, &SECRET_VALUES);
         let plan = plan_recorded_release(chart::Kind::ControlPlane, &release, values, |selection, chart, values| {
@@ -129,16 +130,17 @@ impl LostPlane {
         if self.secrets.is_empty() {
             return Ok(());
         }
-        let params = |manager: &str| PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let namespace = self.plan.package.namespace.as_str();
         let namespaces: Api<Namespace> = Api::all(client.clone());
         if namespaces.get_metadata_opt(namespace).await?.is_none() {
             let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
-            namespaces.create(&params(RESTORE_MANAGER), &Namespace { metadata, ..Namespace::default() }).await?;
+            namespaces
+                .create(&build_post_params(RESTORE_MANAGER), &Namespace { metadata, ..Namespace::default() })
+                .await?;
         }
         let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
         for (secret, manager) in &self.secrets {
-            match api.create(&params(manager), secret).await {
+            match api.create(&build_post_params(manager), secret).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     let name = secret.name_any();
                     if api.get(&name).await?.data != secret.data {
@@ -150,6 +152,10 @@ impl LostPlane {
         }
         Ok(())
     }
+}
+
+fn build_post_params(manager: &str) -> PostParams {
+    PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() }
 }
 
 /// Takes the operator's kubeconfig over if it is of the same authority: the name of its user depends on its key.
@@ -220,15 +226,14 @@ pub(super) fn judge_rebuild(
             Err(RestoreError::OperationOpen(Box::new(open.clone())))
         };
     }
-    let waits = |release: &Release| release.facts.get(AWAITED_BACKUP).is_some_and(|archive| archive == sha256);
     let installed = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
-    let is_awaited = installed.is_some_and(|record| waits(&record.release));
+    let is_awaited = installed.is_some_and(|record| is_awaiting_archive(&record.release, sha256));
     match (&state.record, &state.journal) {
         (None, None) => Ok(RebuildStage::Empty),
         (record, Some(journal))
             // Before its namespace is there, a run does not say what it installs.
             if !journal.is_removal()
-                && journal.release.as_ref().is_none_or(waits)
+                && journal.release.as_ref().is_none_or(|release| is_awaiting_archive(release, sha256))
                 && (record.is_none() || is_awaited) =>
         {
             Ok(RebuildStage::Begun)
@@ -240,6 +245,10 @@ pub(super) fn judge_rebuild(
         ))),
         _ => Err(exists(&format!("control plane {name}"), namespace)),
     }
+}
+
+fn is_awaiting_archive(release: &Release, sha256: &str) -> bool {
+    release.facts.get(AWAITED_BACKUP).is_some_and(|archive| archive == sha256)
 }
 
 #[cfg(test)]

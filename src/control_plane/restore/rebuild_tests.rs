@@ -95,17 +95,23 @@ async fn a_lost_control_plane_has_the_keys_values_and_version_of_its_backup() {
     assert_eq!(written, [("fleet-registry".to_owned(), RESTORE_MANAGER), (KEPT_SECRET.to_owned(), KEYS_MANAGER)]);
 }
 
+async fn refuse_archived(archived: Archived) -> RestoreError {
+    read(&archived, None).await.unwrap_err()
+}
+
 #[tokio::test]
 async fn a_backup_that_cannot_be_installed_is_refused() {
     let files = authorities();
-    let refused = async |archived: Archived| read(&archived, None).await.unwrap_err();
     let plain = record(&json!({}));
-    assert_eq!(refused(archived(&files, Vec::new(), Some(&plain))).await.reason(), "KeysMissing");
+    assert_eq!(refuse_archived(archived(&files, Vec::new(), Some(&plain))).await.reason(), "KeysMissing");
     let others = vec![kept_secret(&authorities())];
-    assert_eq!(refused(archived(&files, others, Some(&plain))).await.reason(), "KeysMissing");
+    assert_eq!(refuse_archived(archived(&files, others, Some(&plain))).await.reason(), "KeysMissing");
     let registry = vec![secret("fleet-registry", None, BTreeMap::new())];
-    assert_eq!(refused(archived(&files, registry, Some(&plain))).await.reason(), "KeysMissing");
-    assert_eq!(refused(archived(&files, vec![kept_secret(&files)], None)).await.reason(), "BackupNotInstallable");
+    assert_eq!(refuse_archived(archived(&files, registry, Some(&plain))).await.reason(), "KeysMissing");
+    assert_eq!(
+        refuse_archived(archived(&files, vec![kept_secret(&files)], None)).await.reason(),
+        "BackupNotInstallable"
+    );
     for (place, value) in [
         ("/release/version", json!("v9.9.9")),
         ("/release/chart", json!("control-plane/v0.6")),
@@ -114,7 +120,7 @@ async fn a_backup_that_cannot_be_installed_is_refused() {
     ] {
         let mut record = plain.clone();
         *record.pointer_mut(place).unwrap() = value;
-        let error = refused(archived(&files, vec![kept_secret(&files)], Some(&record))).await;
+        let error = refuse_archived(archived(&files, vec![kept_secret(&files)], Some(&record))).await;
         assert_eq!(error.reason(), "BackupNotInstallable", "{place}: {error}");
     }
 }
@@ -123,19 +129,17 @@ async fn a_backup_that_cannot_be_installed_is_refused() {
 async fn the_operator_of_this_machine_stays_the_same_user() {
     let files = authorities();
     let archived = archived(&files, vec![kept_secret(&files)], Some(&record(&json!({}))));
-    let own = |authority: &str| Kubeconfig {
-        context: "demo".to_owned(),
-        server: "https://10.0.0.9:31234".to_owned(),
-        authority: authority.to_owned(),
-        user: "fleet-admin@demo".to_owned(),
-        credential: crate::pki::KubeconfigUser::Token(SecretText::new("t".to_owned())),
-    };
-    let has_operator = async |authority: &str| {
-        let lost = read(&archived, Some(&own(authority))).await.unwrap();
-        lost.plan.origin.as_ref().unwrap().keys.contains(ADMIN_KUBECONFIG)
-    };
-    assert!(has_operator(files.get("ca.crt").unwrap()).await);
-    assert!(!has_operator(authorities().get("ca.crt").unwrap()).await);
+    for (of_machine, is_kept) in [(&files, true), (&authorities(), false)] {
+        let own = Kubeconfig {
+            context: "demo".to_owned(),
+            server: "https://10.0.0.9:31234".to_owned(),
+            authority: of_machine.get("ca.crt").unwrap().to_owned(),
+            user: "fleet-admin@demo".to_owned(),
+            credential: crate::pki::KubeconfigUser::Token(SecretText::new("t".to_owned())),
+        };
+        let lost = read(&archived, Some(&own)).await.unwrap();
+        assert_eq!(lost.plan.origin.as_ref().unwrap().keys.contains(ADMIN_KUBECONFIG), is_kept);
+    }
 }
 
 /// The state of a record with these facts, and what else a run has left.
@@ -158,31 +162,37 @@ fn journal(command: &str, archive: Option<&str>) -> Value {
     json!({"run": "r", "command": command, "started": "", "installUid": "u", "release": release, "steps": []})
 }
 
+fn judge_state(state: &State) -> Result<RebuildStage, &'static str> {
+    judge_rebuild(state, "ff", "demo", "fleet").map_err(|error| error.reason())
+}
+
+fn build_restore_operation(open: bool, archive: &str) -> Option<Operation> {
+    let facts = json!({"archive": archive, "replicas": {"etcd": 1, "apiserver": 1, "fleet-scheduler": 1,
+        "kube-controller-manager": 1}, "owners": {}, "forget": []});
+    Some(Operation { open, ..Operation::new("restore", "r1".to_owned(), "swap", facts) })
+}
+
+/// The state of a first run that has not ended.
+fn build_begun_state(journal: Value) -> State {
+    State { record: None, ..state(&[], Some(journal), None) }
+}
+
 #[test]
 fn a_rebuild_goes_on_with_what_it_began_and_replaces_nothing_else() {
-    let judge = |state: &State| judge_rebuild(state, "ff", "demo", "fleet").map_err(|error| error.reason());
-    let facts = json!({"archive": "ff", "replicas": {"etcd": 1, "apiserver": 1, "fleet-scheduler": 1,
-        "kube-controller-manager": 1}, "owners": {}, "forget": []});
-    let restore = |open: bool, archive: &str| {
-        let mut operation = Operation::new("restore", "r1".to_owned(), "swap", facts.clone());
-        operation.facts["archive"] = json!(archive);
-        Some(Operation { open, ..operation })
-    };
-    let begun = |journal: Value| State { record: None, ..state(&[], Some(journal), None) };
-    assert_eq!(judge(&State::default()), Ok(RebuildStage::Empty));
-    assert_eq!(judge(&begun(journal("install", None))), Ok(RebuildStage::Begun));
-    assert_eq!(judge(&begun(journal("install", Some("ff")))), Ok(RebuildStage::Begun));
-    assert_eq!(judge(&begun(journal("install", Some("00")))), Err("AlreadyInstalled"));
-    assert_eq!(judge(&begun(journal("uninstall", None))), Err("AlreadyInstalled"));
-    assert_eq!(judge(&state(&["ff"], None, None)), Ok(RebuildStage::Installed));
-    assert_eq!(judge(&state(&["00"], None, None)), Err("AlreadyInstalled"));
-    assert_eq!(judge(&state(&[], None, None)), Err("AlreadyInstalled"));
-    assert_eq!(judge(&state(&[], Some(journal("install", None)), None)), Err("AlreadyInstalled"));
-    assert_eq!(judge(&state(&[], None, restore(true, "ff"))), Ok(RebuildStage::Restoring));
-    assert_eq!(judge(&state(&[], None, restore(true, "00"))), Err("OperationOpen"));
-    assert_eq!(judge(&state(&[], None, restore(false, "ff"))), Ok(RebuildStage::Restored));
-    assert_eq!(judge(&state(&[], None, restore(false, "00"))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&State::default()), Ok(RebuildStage::Empty));
+    assert_eq!(judge_state(&build_begun_state(journal("install", None))), Ok(RebuildStage::Begun));
+    assert_eq!(judge_state(&build_begun_state(journal("install", Some("ff")))), Ok(RebuildStage::Begun));
+    assert_eq!(judge_state(&build_begun_state(journal("install", Some("00")))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&build_begun_state(journal("uninstall", None))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&state(&["ff"], None, None)), Ok(RebuildStage::Installed));
+    assert_eq!(judge_state(&state(&["00"], None, None)), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&state(&[], None, None)), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&state(&[], Some(journal("install", None)), None)), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(true, "ff"))), Ok(RebuildStage::Restoring));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(true, "00"))), Err("OperationOpen"));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(false, "ff"))), Ok(RebuildStage::Restored));
+    assert_eq!(judge_state(&state(&[], None, build_restore_operation(false, "00"))), Err("AlreadyInstalled"));
     let mut removed = state(&["ff"], None, None);
     removed.record.as_mut().unwrap().phase = Phase::Removed;
-    assert_eq!(judge(&removed), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&removed), Err("AlreadyInstalled"));
 }

@@ -188,17 +188,9 @@ fn api_server_container(site: &RehearsalSite) -> Value {
         "--watch-cache=false".to_owned(),
         "--etcd-compaction-interval=0".to_owned(),
     ];
-    let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
-    let is_own = |argument: &str| own.iter().any(|one| flag(one) == flag(argument));
-    // What it logs is written nowhere else, and nobody has to be sent away before it ends.
-    let is_left_out =
-        |argument: &str| argument.starts_with("--audit-") || argument.starts_with("--shutdown-delay-duration");
-    let keep = |arguments: &Option<Vec<String>>| -> Vec<String> {
-        let arguments = arguments.iter().flatten().filter(|argument| !is_own(argument) && !is_left_out(argument));
-        arguments.cloned().collect()
-    };
     // A container without a command has its arguments only.
-    let (mut command, mut args) = (keep(&given.command), keep(&given.args));
+    let [mut command, mut args] =
+        [&given.command, &given.args].map(|arguments| keep_arguments(arguments.as_deref().unwrap_or_default(), &own));
     if command.is_empty() {
         args.extend(own.clone());
     } else {
@@ -213,4 +205,19 @@ fn api_server_container(site: &RehearsalSite) -> Value {
     container["env"] = json!(given.env);
     container["securityContext"] = json!(given.security_context);
     container
+}
+
+/// The arguments without those that `own` replaces, and without those that a rehearsal has no use for: what it logs is
+/// written nowhere else, and nobody has to be sent away before it ends.
+fn keep_arguments(arguments: &[String], own: &[String]) -> Vec<String> {
+    let kept = arguments.iter().filter(|argument| {
+        !own.iter().any(|one| strip_option_value(one) == strip_option_value(argument))
+            && !argument.starts_with("--audit-")
+            && !argument.starts_with("--shutdown-delay-duration")
+    });
+    kept.cloned().collect()
+}
+
+fn strip_option_value(argument: &str) -> &str {
+    argument.split('=').next().unwrap_or_default()
 }

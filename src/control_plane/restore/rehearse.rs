@@ -17,7 +17,7 @@ use super::rehearsal_pod::{COMPONENT, KEY_FILES, PROBE, RECEIVE_KEYS, RehearsalS
 use super::send::{send_bundle, send_snapshot};
 use super::start::API_PORT;
 use super::{ArchiveSource, RestoreTarget};
-use crate::api::rbac::{Right, Scope, merge_rights};
+use crate::api::rbac::{Right, merge_rights};
 use crate::api::rehearsal::{MOST_REPORT_BYTES, RehearsalReport};
 use crate::check::access::list_forbidden_rights;
 use crate::control_plane::etcd::access::etcd_rights;
@@ -31,15 +31,12 @@ const ARCHIVED: [&str; 3] = ["encryption.yaml", "sa.key", "sa.pub"];
 
 /// The rights in its namespace that a rehearsal needs.
 pub fn rehearsal_rights() -> Vec<Right> {
-    let needed = |group: &str, resource: &str, verbs: &[&'static str]| {
-        Right::needed_rights(Scope::Namespace, group, resource, verbs)
-    };
     merge_rights(
         [
             etcd_rights(),
-            needed("", "pods", &["get", "list", "create", "delete"]),
-            needed("apps", "statefulsets", &["get"]),
-            needed("apps", "deployments", &["get"]),
+            Right::needed_namespace_rights("", "pods", &["get", "list", "create", "delete"]),
+            Right::needed_namespace_rights("apps", "statefulsets", &["get"]),
+            Right::needed_namespace_rights("apps", "deployments", &["get"]),
         ]
         .concat(),
     )

@@ -44,8 +44,8 @@ pub(super) async fn send_snapshot(
     let parts = &source.verified.parts;
     let part = parts.iter().find(|part| part.name == SNAPSHOT);
     let part = part.ok_or_else(|| RestoreError::Unsuitable("the archive has no snapshot".to_owned()))?;
-    let send = async |stream: ForwardedPort| send_part(stream, source, part, target.progress.as_ref()).await;
-    send_until_taken(target, pods, pod, send).await
+    let progress = target.progress.as_ref();
+    send_until_taken(target, pods, pod, async |stream| send_part(stream, source, part, progress).await).await
 }
 
 /// Sends texts by their names into a pod, as one bundle. A connection that breaks begins again.
@@ -57,13 +57,13 @@ pub(super) async fn send_bundle(
 ) -> Result<(), RestoreError> {
     let bytes = bundle.expose().as_bytes();
     let head = TransferHead { bytes: bytes.len() as u64, sha256: full_digest(bytes) };
-    let send = async |mut stream: ForwardedPort| {
+    let sent = send_until_taken(target, pods, pod, async |mut stream| {
         write_piece(&mut stream, format_line(&head).as_bytes()).await?;
         write_piece(&mut stream, bytes).await?;
         stream.flush().await?;
         check_received(&mut stream, head.bytes).await
-    };
-    send_until_taken(target, pods, pod, send).await
+    });
+    sent.await
 }
 
 async fn send_until_taken(
@@ -96,13 +96,13 @@ pub(super) async fn send_part(
     let (sender, mut receiver) = channel::<Vec<u8>>(PIECES);
     let (path, opening, name) = (source.path.clone(), Arc::clone(&source.opening), part.name.clone());
     let reading = tokio::task::spawn_blocking(move || {
-        let mut take = |found: &str, bytes: &[u8]| {
+        let read = read_archive(File::open(path)?, &opening, &mut |found, bytes| {
             if found != name {
                 return Ok(());
             }
             sender.blocking_send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
-        };
-        read_archive(File::open(path)?, &opening, &mut take).map_err(io::Error::other).map(drop)
+        });
+        read.map_err(io::Error::other).map(drop)
     });
     let (mut passed, mut reported) = (0, 0);
     while let Some(piece) = receiver.recv().await {

@@ -67,12 +67,8 @@ impl StoreSite {
         let program = program.into_iter().find(|container| container.name == PROGRAM.1);
         let program_resources = program.as_ref().and_then(|container| container.resources.clone());
         let program = program.and_then(|container| Some((container.image?, container.image_pull_policy)));
-        let argument = |name: &str| {
-            let arguments = etcd.command.iter().chain(&etcd.args).flatten();
-            arguments.filter_map(|argument| argument.strip_prefix(name)).next_back().map(str::to_owned)
-        };
-        let data_dir = argument(DATA_DIR).ok_or("no argument names its data directory")?;
-        let peer_url = argument(PEER_URLS).ok_or("no argument names the URL for its peers")?;
+        let data_dir = find_last_argument(&etcd, DATA_DIR).ok_or("no argument names its data directory")?;
+        let peer_url = find_last_argument(&etcd, PEER_URLS).ok_or("no argument names the URL for its peers")?;
         let mounts = etcd.volume_mounts.iter().flatten();
         let mount = mounts.filter(|mount| mount.name == DATA_VOLUME).map(|mount| mount.mount_path.clone()).next();
         let mount_path = mount.ok_or("it mounts no volume etcd-data")?;
@@ -113,4 +109,10 @@ impl StoreSite {
     pub(super) fn claim(member: &str) -> String {
         format!("{DATA_VOLUME}-{member}")
     }
+}
+
+/// The value of the last argument that begins with `prefix`, as etcd itself takes it.
+fn find_last_argument(etcd: &Container, prefix: &str) -> Option<String> {
+    let arguments = etcd.command.iter().chain(&etcd.args).flatten();
+    arguments.filter_map(|argument| argument.strip_prefix(prefix)).next_back().map(str::to_owned)
 }

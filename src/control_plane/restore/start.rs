@@ -106,12 +106,13 @@ impl Drop for Relay {
 
 impl Relay {
     async fn open(target: &RestoreTarget<'_>, pod: &str) -> Result<Self, RestoreError> {
-        let unreached = |error: &dyn std::fmt::Display| RestoreError::NoAccess(error.to_string());
         let files = from_cluster(target.client, target.namespace.as_str(), target.name.as_str()).await?;
-        let text = files.get(ADMIN_KUBECONFIG).ok_or_else(|| unreached(&"no kubeconfig of it was found"))?;
+        let text = files.get(ADMIN_KUBECONFIG);
+        let text = text.ok_or_else(|| RestoreError::NoAccess("no kubeconfig of it was found".to_owned()))?;
         let kubeconfig = Kubeconfig::parse(ADMIN_KUBECONFIG, text)?.of_control_plane(target.name.as_str());
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(|error| unreached(&error))?;
-        let port = listener.local_addr().map_err(|error| unreached(&error))?.port();
+        let bound = TcpListener::bind(("127.0.0.1", 0)).await;
+        let bound = bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
+        let (port, listener) = bound.map_err(|error| RestoreError::NoAccess(error.to_string()))?;
         let pods: Api<Pod> = Api::namespaced(target.client.clone(), target.namespace.as_str());
         let accepting = tokio::spawn(relay_connections(listener, pods, pod.to_owned()));
         let connected = connect_to_port(&kubeconfig, port).await;

@@ -72,6 +72,13 @@ fn site() -> StoreSite {
     site
 }
 
+/// A pod with a container, listed in `statuses`, that has ended.
+fn build_ended_pod(statuses: &str, container: &str, code: i32, message: Option<&str>) -> Pod {
+    let status = json!({"name": container, "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": code, "message": message}}});
+    serde_json::from_value(json!({"metadata": {"name": "fleet-r1"}, "status": {statuses: [status]}})).unwrap()
+}
+
 #[test]
 fn each_member_gets_a_store_of_the_same_new_cluster() {
     let work = StoreWork::Prepare { snapshot_bytes: 1000 };
@@ -83,15 +90,18 @@ fn each_member_gets_a_store_of_the_same_new_cluster() {
         .collect();
     assert_eq!(containers, ["room", "receive", "restore", "store"]);
     let command = pod["spec"]["initContainers"][2]["command"].as_array().unwrap();
-    let has = |argument: &str| assert!(command.iter().any(|one| one == argument), "{argument}: {command:?}");
-    has("--name=etcd-1");
-    has("--data-dir=/data/etcd.new-r1");
-    has("--initial-advertise-peer-urls=https://etcd-1.etcd.fleet.svc:2380");
-    has("--initial-cluster=etcd-0=https://etcd-0.etcd.fleet.svc:2380,etcd-1=https://etcd-1.etcd.fleet.svc:2380,\
-         etcd-2=https://etcd-2.etcd.fleet.svc:2380");
-    has("--initial-cluster-token=fleet-demo-r1");
-    has("--bump-revision=1000000000");
-    has("--mark-compacted");
+    for argument in [
+        "--name=etcd-1",
+        "--data-dir=/data/etcd.new-r1",
+        "--initial-advertise-peer-urls=https://etcd-1.etcd.fleet.svc:2380",
+        "--initial-cluster=etcd-0=https://etcd-0.etcd.fleet.svc:2380,etcd-1=https://etcd-1.etcd.fleet.svc:2380,\
+         etcd-2=https://etcd-2.etcd.fleet.svc:2380",
+        "--initial-cluster-token=fleet-demo-r1",
+        "--bump-revision=1000000000",
+        "--mark-compacted",
+    ] {
+        assert!(command.iter().any(|one| one == argument), "{argument}: {command:?}");
+    }
     assert_eq!(pod["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"], "etcd-data-etcd-1");
     // It is read as a pod, and reaches no Service.
     let read: Pod = serde_json::from_value(pod.clone()).unwrap();
@@ -104,15 +114,9 @@ fn each_member_gets_a_store_of_the_same_new_cluster() {
         swap["spec"]["containers"][0]["args"],
         json!(["store", "swap", "--data-dir=/data/etcd", "--run=r1", "--report=/dev/termination-log"])
     );
-    let swapped = |message: Value| {
-        let status = json!({"name": "store", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 0, "message": message}}});
-        read_former_bytes(&serde_json::from_value(json!({"status": {"containerStatuses": [status]}})).unwrap())
-    };
-    assert_eq!(
-        ["4096\n".into(), "-1".into(), "4 KiB".into(), Value::Null].map(swapped),
-        [Some(4096), None, None, None]
-    );
+    let messages = [Some("4096\n"), Some("-1"), Some("4 KiB"), None];
+    let bytes = messages.map(|message| read_former_bytes(&build_ended_pod("containerStatuses", "store", 0, message)));
+    assert_eq!(bytes, [Some(4096), None, None, None]);
     let beside = build_store_pod(&site(), "etcd-1", &StoreWork::Commit, "r1", Some("node-2"));
     assert!(beside["spec"]["affinity"].to_string().contains("node-2"), "{beside}");
 }
@@ -138,11 +142,10 @@ fn a_rehearsal_runs_the_api_server_as_it_is_but_alone() {
     let read: Pod = serde_json::from_value(pod.clone()).unwrap();
     let spec = read.spec.unwrap();
     assert_eq!((spec.active_deadline_seconds, spec.automount_service_account_token), (Some(600), Some(false)));
-    let names = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<String> {
-        containers.iter().map(|container| container.name.clone()).collect()
-    };
-    assert_eq!(names(&spec.init_containers.unwrap()), ["receive-keys", "receive", "restore"]);
-    assert_eq!(names(&spec.containers), ["etcd", "apiserver", "probe"]);
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let names: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
+    assert_eq!(names, ["receive-keys", "receive", "restore", "etcd", "apiserver", "probe"]);
+    assert_eq!(spec.containers.len(), 3);
     let api_server = &spec.containers[1];
     let expected = [
         "kube-apiserver",
@@ -162,72 +165,71 @@ fn a_rehearsal_runs_the_api_server_as_it_is_but_alone() {
     assert_eq!(pod["spec"]["volumes"][0]["emptyDir"]["medium"], "Memory");
 }
 
+fn read_probe_report(code: i32, message: &str) -> Option<Result<RehearsalReport, RestoreError>> {
+    read_report(&build_ended_pod("containerStatuses", "probe", code, Some(message)))
+}
+
 #[test]
 fn a_report_is_taken_only_of_a_probe_that_ended_well() {
-    let pod = |code: i32, message: &str| {
-        let status = json!({"name": "probe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": code, "message": message}}});
-        let pod = json!({"metadata": {"name": "fleet-rehearsal-r1"}, "status": {"containerStatuses": [status]}});
-        read_report(&serde_json::from_value(pod).unwrap())
-    };
     let report = RehearsalReport { revision: 7, kinds: 2, objects: 3, ..RehearsalReport::default() };
-    assert_eq!(pod(0, &report.to_line()).unwrap().unwrap(), report);
-    assert!(pod(1, &report.to_line()).is_none());
+    assert_eq!(read_probe_report(0, &report.to_line()).unwrap().unwrap(), report);
+    assert!(read_probe_report(1, &report.to_line()).is_none());
     for broken in ["", "{}", r#"{"revision": "x"}"#] {
-        let why = pod(0, broken).unwrap().unwrap_err().to_string();
+        let why = read_probe_report(0, broken).unwrap().unwrap_err().to_string();
         assert!(why.contains("the report of container probe cannot be read"), "{why}");
     }
 }
 
 #[test]
 fn what_a_container_said_last_is_the_reason_of_a_pod() {
-    let failed = |message: &str| {
-        let ended = json!({"exitCode": 1, "message": message});
-        let status = json!({"name": "room", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": ended}});
-        let pod = json!({"metadata": {"name": "fleet-restore-etcd-0"}, "status": {"initContainerStatuses": [status]}});
-        check_pod(&serde_json::from_value(pod).unwrap()).unwrap_err()
-    };
-    assert_eq!(
-        failed("first\nlast \u{1b}[2J\n").to_string(),
-        "pod fleet-restore-etcd-0 failed: container room ended with code 1: last \\u{1b}[2J"
-    );
-    assert_eq!(failed("the volume has 5 bytes free, and more").reason(), "NoSpaceToRestore");
+    let [failed, full] = ["first\nlast \u{1b}[2J\n", "the volume has 5 bytes free, and more"]
+        .map(|message| check_pod(&build_ended_pod("initContainerStatuses", "room", 1, Some(message))).unwrap_err());
+    assert_eq!(failed.to_string(), "pod fleet-r1 failed: container room ended with code 1: last \\u{1b}[2J");
+    assert_eq!(full.reason(), "NoSpaceToRestore");
+}
+
+fn build_managed_entry(manager: &str, operation: &str, fields: Value) -> Value {
+    json!({"manager": manager, "operation": operation, "fieldsV1": fields})
 }
 
 #[test]
 fn fields_are_given_back_to_who_owned_them() {
-    let entry = |manager: &str, operation: &str, fields: Value| json!({"manager": manager, "operation": operation, "fieldsV1": fields});
     let before = vec![
-        entry("fleetctl", "Apply", json!({"f:spec": {"f:replicas": {}, "f:template": {}}})),
-        entry("kube-controller-manager", "Update", json!({"f:status": {}})),
+        build_managed_entry("fleetctl", "Apply", json!({"f:spec": {"f:replicas": {}, "f:template": {}}})),
+        build_managed_entry("kube-controller-manager", "Update", json!({"f:status": {}})),
     ];
     let owner = find_owner(&before, ".spec.replicas").unwrap();
     assert_eq!(owner, FieldOwner { manager: "fleetctl".to_owned(), operation: "Apply".to_owned() });
     assert_eq!(find_owner(&before, ".spec.selector"), None);
     let taken = vec![
-        entry("fleetctl", "Apply", json!({"f:spec": {"f:template": {}}})),
+        build_managed_entry("fleetctl", "Apply", json!({"f:spec": {"f:template": {}}})),
         before[1].clone(),
-        entry("fleetctl-restore", "Update", json!({"f:spec": {"f:replicas": {}}})),
+        build_managed_entry("fleetctl-restore", "Update", json!({"f:spec": {"f:replicas": {}}})),
     ];
     assert_eq!(give_back(taken, &owner).unwrap(), before);
     assert_eq!(give_back(before, &owner), None, "nothing was taken");
 }
 
+fn build_fingerprints(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(file, print)| ((*file).to_owned(), (*print).to_owned())).collect()
+}
+
 #[test]
 fn a_backup_fits_by_its_keys_and_its_api_server() {
-    let prints = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-        pairs.iter().map(|(file, print)| ((*file).to_owned(), (*print).to_owned())).collect()
-    };
-    let here = prints(&[("ca.crt", "a"), ("etcd-ca.crt", "b")]);
-    assert!(compare_fingerprints(&prints(&[("ca.crt", "a")]), &here).is_empty());
-    let other = prints(&[("ca.crt", "z"), ("encryption.yaml/key1", "c"), ("etcd-ca.crt", "b")]);
+    let here = build_fingerprints(&[("ca.crt", "a"), ("etcd-ca.crt", "b")]);
+    assert!(compare_fingerprints(&build_fingerprints(&[("ca.crt", "a")]), &here).is_empty());
+    let other = build_fingerprints(&[("ca.crt", "z"), ("encryption.yaml/key1", "c"), ("etcd-ca.crt", "b")]);
     assert_eq!(compare_fingerprints(&other, &here), ["ca.crt", "encryption.yaml/key1"]);
-    assert_eq!(compare_fingerprints(&prints(&[]), &here).len(), 1, "a backup that names none fits nothing");
-    let checked = |image: &str| check_api_server(&header(0), Some(image)).is_ok();
-    assert!(checked("registry.k8s.io/kube-apiserver:v1.36.0") && checked("r:5000/kube-apiserver:v1.37.2"));
-    assert!(!checked("r:5000/kube-apiserver:v1.35.4"));
-    assert!(checked("kube-apiserver@sha256:00"), "a digest names no version");
+    assert_eq!(compare_fingerprints(&build_fingerprints(&[]), &here).len(), 1, "a backup that names none fits nothing");
+    for (image, fits) in [
+        ("registry.k8s.io/kube-apiserver:v1.36.0", true),
+        ("r:5000/kube-apiserver:v1.37.2", true),
+        ("r:5000/kube-apiserver:v1.35.4", false),
+        // A digest names no version.
+        ("kube-apiserver@sha256:00", true),
+    ] {
+        assert_eq!(check_api_server(&header(0), Some(image)).is_ok(), fits, "{image}");
+    }
 }
 
 #[test]
@@ -238,15 +240,11 @@ fn clusters_that_come_back_and_that_are_missing_are_named() {
 
 #[tokio::test]
 async fn agents_that_do_not_count_copies_are_behind() {
-    let cluster = |name: &str, ready: &str, count: Value| {
+    let clusters = [("new", "True", Some(0)), ("old", "True", None), ("away", "Unknown", None)];
+    let clusters = clusters.map(|(name, ready, count)| {
         let ready = json!({"type": "Ready", "status": ready, "reason": "", "message": ""});
         json!({"metadata": {"name": name}, "status": {"conditions": [ready], "copiesWithoutSchedule": count}})
-    };
-    let clusters = json!([
-        cluster("new", "True", 0.into()),
-        cluster("old", "True", Value::Null),
-        cluster("away", "Unknown", Value::Null),
-    ]);
+    });
     let hub = test_api::api(move |_, _| json!({"metadata": {}, "items": clusters}));
     let members = list_registered_members(&hub, Age::Now).await.unwrap();
     assert_eq!(find_agents_behind(&members), ["old"]);
@@ -306,11 +304,11 @@ async fn send_to(answer: impl Fn(&TransferHead, &[u8]) -> String) -> (Vec<u8>, i
 
 #[tokio::test]
 async fn a_snapshot_arrives_as_it_was_stored() {
-    let answer = |head: &TransferHead, bytes: &[u8]| {
+    let sent = send_to(|head, bytes| {
         assert_eq!(head.sha256, full_digest(bytes));
         format_line(&TransferAnswer::Received(head.bytes))
-    };
-    send_to(answer).await.1.unwrap();
+    });
+    sent.await.1.unwrap();
     let refused = send_to(|_, _| format_line(&TransferAnswer::Refused("full\u{7}".to_owned()))).await.1.unwrap_err();
     assert_eq!(refused.to_string(), "it was refused: full\\u{7}");
     assert!(send_to(|_, _| "\n".to_owned()).await.1.is_err());

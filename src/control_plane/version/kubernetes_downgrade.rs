@@ -107,15 +107,14 @@ async fn read_running_api_server(
 ) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
     let server = engine.server();
     let (kind, pod) = (Kind::from_table(&target.group, &target.kind), Kind::from_table("", "Pod"));
-    let failed = |error| apply::Error::for_object("read", target, error);
-    let Some(live) = server.get_object(&kind, target.namespace.as_deref(), &target.name).await.map_err(failed)? else {
-        return Ok(None);
-    };
+    let namespace = target.namespace.as_deref();
+    let live = server.get_object(&kind, namespace, &target.name).await;
+    let live = live.map_err(|error| apply::Error::for_object("read", target, error))?;
+    let Some(live) = live else { return Ok(None) };
     let selector = engine.owner().owner_selector();
-    let selection =
-        Selection { namespace: target.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
-    let pods = server.list_objects(&pod, &selection).await.map_err(failed)?;
-    Ok(Some((live, pods)))
+    let selection = Selection { namespace, labels: Some(&selector), ..Selection::default() };
+    let pods = server.list_objects(&pod, &selection).await;
+    Ok(Some((live, pods.map_err(|error| apply::Error::for_object("read", target, error))?)))
 }
 
 /// Judges the way back to the minor `former`, which is barred once a pod has run a newer API server. No version is
@@ -155,14 +154,15 @@ fn has_run_api_server(live: &Value, pod: &Value) -> bool {
 
 /// Returns whether the API server of a pod has ever been started.
 fn has_run(pod: &Value) -> bool {
-    let status = of_container(pod, "/status/containerStatuses");
-    let known = |path| status.is_some_and(|status| status.pointer(path).is_some_and(|state| !state.is_null()));
-    known("/state/running") || known("/state/terminated") || known("/lastState/terminated")
+    let Some(status) = of_container(pod, "/status/containerStatuses") else { return false };
+    ["/state/running", "/state/terminated", "/lastState/terminated"]
+        .iter()
+        .any(|path| status.pointer(path).is_some_and(|state| !state.is_null()))
 }
 
 fn of_container<'v>(object: &'v Value, containers: &str) -> Option<&'v Value> {
-    let named = |container: &&Value| container.get("name").and_then(Value::as_str) == Some(API_SERVER);
-    object.pointer(containers)?.as_array()?.iter().find(named)
+    let mut containers = object.pointer(containers)?.as_array()?.iter();
+    containers.find(|container| container.get("name").and_then(Value::as_str) == Some(API_SERVER))
 }
 
 fn container_image<'v>(object: &'v Value, containers: &str) -> Option<&'v str> {
@@ -221,27 +221,32 @@ mod tests {
         }
     }
 
+    fn build_running_pod(image: &str) -> Value {
+        pod(image, json!({"state": {"running": {}}}))
+    }
+
+    fn build_waiting_pod(image: &str) -> Value {
+        pod(image, json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}))
+    }
+
     #[test]
     fn there_is_a_way_back_before_it_has_run_and_where_its_minor_stays() {
-        let running = || json!({"state": {"running": {}}});
-        let waiting = json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}});
         // What runs is still the former one.
-        assert_eq!(evaluate_downgrade(&live(NEW), &[pod(NEW, waiting), pod(OLD, running())], AT_25), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[build_waiting_pod(NEW), build_running_pod(OLD)], AT_25), None);
         assert_eq!(evaluate_downgrade(&live(NEW), &[], AT_25), None);
-        assert_eq!(evaluate_downgrade(&live(NEW), &[pod(NEW, running())], AT_31), None);
-        assert_eq!(evaluate_downgrade(&live(OLD), &[pod(OLD, running())], AT_31), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[build_running_pod(NEW)], AT_31), None);
+        assert_eq!(evaluate_downgrade(&live(OLD), &[build_running_pod(OLD)], AT_31), None);
         // Of which nothing is known.
         let digest = "kube-apiserver@sha256:00";
-        assert_eq!(evaluate_downgrade(&live(digest), &[pod(digest, running())], AT_25), None);
+        assert_eq!(evaluate_downgrade(&live(digest), &[build_running_pod(digest)], AT_25), None);
         assert_eq!(image_minor("localhost:5000/kube-apiserver"), None);
     }
 
     #[test]
     fn no_minor_is_skipped_by_an_api_server_that_has_run() {
-        let running = || [pod(NEW, json!({"state": {"running": {}}}))];
-        let waiting = || [pod(NEW, json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}))];
+        let (running, waiting) = ([build_running_pod(NEW)], [build_waiting_pod(NEW)]);
         let skipped = Some(UpgradeRefused::MinorSkipped { now: AT_31, wanted: AT_36, hub: AT_36 });
-        assert_eq!(judge_change(&live(NEW), &running(), false, None, AT_36, AT_36), skipped);
+        assert_eq!(judge_change(&live(NEW), &running, false, None, AT_36, AT_36), skipped);
         // It is completely installed, and its node is lost.
         assert_eq!(judge_change(&live(NEW), &[], true, None, AT_36, AT_36), skipped);
         let stored = Some(UpgradeRefused::Stored { now: AT_31, former: AT_25, version: "v0.9.0".to_owned() });
@@ -253,9 +258,9 @@ mod tests {
         assert_eq!(judge_kept(AT_31, "v0.9.0", AT_36, AT_36), skipped);
         assert_eq!(judge_kept(AT_31, "v0.9.0", AT_31, AT_36), None);
         // A first install with an image that cannot be pulled is mended by any other.
-        assert_eq!(judge_change(&live(NEW), &waiting(), false, None, AT_36, AT_36), None);
-        assert_eq!(judge_change(&live(NEW), &waiting(), false, None, AT_25, AT_36), None);
-        assert_eq!(judge_change(&live(NEW), &running(), true, Some(AT_31), AT_25, AT_25), stored);
+        assert_eq!(judge_change(&live(NEW), &waiting, false, None, AT_36, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &waiting, false, None, AT_25, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &running, true, Some(AT_31), AT_25, AT_25), stored);
     }
 
     #[test]

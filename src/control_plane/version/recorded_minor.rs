@@ -44,22 +44,17 @@ mod tests {
 
     #[test]
     fn records_say_it_by_their_fact_and_those_of_before_by_their_values_or_their_version() {
-        let release = |version: &str, values: Option<Value>, fact: Option<&str>| Release {
-            version: version.to_owned(),
-            values,
-            facts: fact.map(|fact| (FACT.to_owned(), fact.to_owned())).into_iter().collect(),
-            ..Release::default()
-        };
-        let tagged = |tag: &str| Some(json!({"apiserver": {"image": {"tag": tag}}}));
-        for (release, minor) in [
-            (release("v0.6.1", None, Some("v1.36")), Some(36)),
-            (release("v0.6.1", None, None), Some(25)),
-            (release("v0.8.0", Some(json!({})), None), Some(25)),
-            (release("v0.9.0", None, None), Some(31)),
-            (release("v0.6.1", tagged("v1.31.4@sha256:00"), None), Some(31)),
-            (release("v0.6.1", tagged("sha256:00"), None), None),
-            (release("", None, None), None),
+        for (version, values, fact, minor) in [
+            ("v0.6.1", None, Some("v1.36"), Some(36)),
+            ("v0.6.1", None, None, Some(25)),
+            ("v0.8.0", Some(json!({})), None, Some(25)),
+            ("v0.9.0", None, None, Some(31)),
+            ("v0.6.1", Some(json!({"apiserver": {"image": {"tag": "v1.31.4@sha256:00"}}})), None, Some(31)),
+            ("v0.6.1", Some(json!({"apiserver": {"image": {"tag": "sha256:00"}}})), None, None),
+            ("", None, None, None),
         ] {
+            let facts = fact.map(|fact| (FACT.to_owned(), fact.to_owned())).into_iter().collect();
+            let release = Release { version: version.to_owned(), values, facts, ..Release::default() };
             assert_eq!(of_release(&release), minor.map(|minor| KubeMinor::new(1, minor)), "{release:?}");
         }
     }

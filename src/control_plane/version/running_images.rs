@@ -25,12 +25,12 @@ pub(in crate::control_plane) async fn list_foreign_images(
     version: &ServiceVersion,
 ) -> Vec<String> {
     let Some(row) = chart::embedded_versions().find_row(version.service_line()) else { return Vec::new() };
-    let one = |(object, component)| async move {
+    let clauses = COMPONENTS.map(|(object, component)| async move {
         let image = read_component_image(client, namespace, object).await?;
         describe_image_difference(row, version, component, &image)
             .map(|what| format!("{object} is set to {image}, but {what}"))
-    };
-    futures::future::join_all(COMPONENTS.map(one)).await.into_iter().flatten().collect()
+    });
+    futures::future::join_all(clauses).await.into_iter().flatten().collect()
 }
 
 async fn read_component_image(client: &Client, namespace: &NamespaceName, object: &str) -> Option<String> {

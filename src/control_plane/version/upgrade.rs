@@ -6,7 +6,7 @@
 use crate::api::kinds;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
-use crate::chart::Versions;
+use crate::chart::{Row, Versions};
 
 /// A change of version that is refused. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,38 +94,36 @@ fn is_served_inside(minor: KubeMinor) -> bool {
 /// # Errors
 /// [`UpgradeRefused`], with the path that works where there is one.
 pub fn check_upgrade(table: &Versions, installed: &str, to: &ServiceVersion) -> Result<(), UpgradeRefused> {
-    let unknown = || UpgradeRefused::Unknown { from: installed.to_owned() };
-    let from: ServiceVersion = installed.parse().map_err(|_| unknown())?;
+    let Ok(from) = installed.parse::<ServiceVersion>() else {
+        return Err(UpgradeRefused::Unknown { from: installed.to_owned() });
+    };
     if from.service_line() == to.service_line() {
         return Ok(());
     }
     // The table has the newest line first.
-    let place = |line: ServiceLine| table.rows().iter().rev().position(|row| row.version == line);
-    let (Some(old), Some(new)) = (place(from.service_line()), place(to.service_line())) else { return Err(unknown()) };
+    let rows: Vec<&Row> = table.rows().iter().rev().collect();
+    let places = [&from, to].map(|version| rows.iter().position(|row| row.version == version.service_line()));
+    let [Some(old), Some(new)] = places else {
+        return Err(UpgradeRefused::Unknown { from: installed.to_owned() });
+    };
     if new < old {
         return Err(UpgradeRefused::Downgrade { from, to: to.clone() });
     }
     if new == old + 1 {
         return Ok(());
     }
-    let rows = table.rows().iter().rev().skip(old + 1).take(new - old);
-    let path = rows.map(|row| (row.version, row.kubernetes.clone())).collect();
+    let path = rows[old + 1..=new].iter().map(|row| (row.version, row.kubernetes.clone())).collect();
     Err(UpgradeRefused::Jump { from, to: to.clone(), path })
 }
 
 impl UpgradeRefused {
     /// Returns the remedy for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
     pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
-        let plane = || Subject::ControlPlane(name.to_owned());
-        let install =
-            |version: String| Command::at_run_place(Action::Install(plane())).with_flag(Flag::Version(version));
-        // What an uninstall has kept is not upgraded, but has its values too.
-        let again = |version: String| install(version).with_flag(Flag::ReuseValues);
         match self {
             Self::Downgrade { from, .. } => Remedy::new("keep it: ")
-                .command(again(from.to_string()))
+                .command(build_upgrade_command(name, from.to_string()))
                 .text("; to install an older line, first run ")
-                .command(Command::at_run_place(Action::Uninstall(plane())).with_flag(Flag::DeleteData)),
+                .command(build_delete_command(name)),
             Self::Jump { path, .. } => {
                 let begin = Remedy::new("upgrade one line at a time: ");
                 path.iter().enumerate().fold(begin, |remedy, (step, (line, minors))| {
@@ -137,12 +135,12 @@ impl UpgradeRefused {
                         format!(" (for this the hosting cluster must run Kubernetes {})", names.join(", "))
                     };
                     let then = if step == 0 { "" } else { ", then " };
-                    remedy.text(then).command(again(line.to_string())).text(first)
+                    remedy.text(then).command(build_upgrade_command(name, line.to_string())).text(first)
                 })
             }
             Self::Stored { version, .. } => {
                 Remedy::new("continue to the newer version, with the values of the interrupted run: ")
-                    .command(install(version.clone()))
+                    .command(build_install_command(name, version.clone()))
             }
             // What goes beyond, or down, is what values ask for.
             Self::MinorSkipped { now, hub, .. } if now.next_minor() >= *hub => Remedy::new(format!(
@@ -153,11 +151,26 @@ impl UpgradeRefused {
                 now.next_minor()
             )),
             Self::MinorSkipped { .. } => Remedy::new("start again without its data: ")
-                .command(Command::at_run_place(Action::Uninstall(plane())).with_flag(Flag::DeleteData))
+                .command(build_delete_command(name))
                 .text(", then install it again and register the workload clusters with it"),
             Self::Unknown { .. } => "use the newest release of fleetctl".into(),
         }
     }
+}
+
+/// What an uninstall has kept is not upgraded, but has its values too.
+fn build_upgrade_command(name: &str, version: String) -> Command {
+    build_install_command(name, version).with_flag(Flag::ReuseValues)
+}
+
+fn build_install_command(name: &str, version: String) -> Command {
+    let plane = Subject::ControlPlane(name.to_owned());
+    Command::at_run_place(Action::Install(plane)).with_flag(Flag::Version(version))
+}
+
+fn build_delete_command(name: &str) -> Command {
+    let plane = Subject::ControlPlane(name.to_owned());
+    Command::at_run_place(Action::Uninstall(plane)).with_flag(Flag::DeleteData)
 }
 
 #[cfg(test)]
@@ -182,13 +195,13 @@ mod tests {
     fn a_jump_is_refused_with_every_step_of_the_way() {
         let refused = way("v0.6.1", "v0.9.0").unwrap_err();
         let remedy = refused.remedy("demo", Some(KubeMinor::new(1, 25)));
-        let again = |line: &str| {
+        let expected = ["v0.7", "v0.8", "v0.9"].map(|line| {
             let plane = Subject::ControlPlane("demo".to_owned());
             Command::at_run_place(Action::Install(plane))
                 .with_flag(Flag::Version(line.to_owned()))
                 .with_flag(Flag::ReuseValues)
-        };
-        assert_eq!(remedy.commands(), [&again("v0.7"), &again("v0.8"), &again("v0.9")]);
+        });
+        assert_eq!(remedy.commands(), expected.each_ref());
         let first = " (for this the hosting cluster must run Kubernetes v1.26, v1.27, v1.28, v1.29)";
         assert_eq!(remedy.joined_text(), format!("upgrade one line at a time: , then {first}, then {first}"));
     }
@@ -201,9 +214,10 @@ mod tests {
 
     #[test]
     fn an_api_server_goes_one_minor_at_a_time_and_to_that_of_the_version() {
-        let at = |minor| KubeMinor::new(1, minor);
+        let hub = KubeMinor::new(1, 36);
         for (now, wanted) in [(36, 36), (35, 36), (31, 31), (31, 32), (37, 36)] {
-            assert_eq!(check_minor(at(now), at(wanted), at(36)), Ok(()), "{now} → {wanted}");
+            let [now, wanted] = [now, wanted].map(|minor| KubeMinor::new(1, minor));
+            assert_eq!(check_minor(now, wanted, hub), Ok(()), "{now} → {wanted}");
         }
         let newest = "leave out `apiserver.image.tag` and `controllerManager.image.tag` to get Kubernetes v1.36";
         for (now, wanted, why, remedy) in [
@@ -218,7 +232,8 @@ mod tests {
             (36, 37, "would change to v1.37, which is not v1.36, the minor of the service version", newest),
             (36, 35, "would change to v1.35, which is not v1.36, the minor of the service version", newest),
         ] {
-            let refused = check_minor(at(now), at(wanted), at(36)).unwrap_err();
+            let [now, wanted] = [now, wanted].map(|minor| KubeMinor::new(1, minor));
+            let refused = check_minor(now, wanted, hub).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
             let words = refused.remedy("demo", None).joined_text();
             assert!(words.contains(remedy), "{words}");

@@ -19,35 +19,53 @@ fn check(api_version: &str, kind: &str, cases: &[Case<'_>]) {
     }
 }
 
+/// An object with one condition.
+fn condition_only(kind: &str, status: &str) -> Value {
+    json!({"status": {"conditions": [{"type": kind, "status": status, "reason": "r", "message": "m"}]}})
+}
+
+fn ready_deployment_with(extra: &Value) -> Value {
+    let ready = json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2,
+        "readyReplicas": 2, "availableReplicas": 2, "conditions": [{"type": "Available", "status": "True"}]}});
+    merge_parts(ready, extra)
+}
+
+fn merge_parts(mut object: Value, extra: &Value) -> Value {
+    crate::k8s::managed_fields::apply_merge_patch(&mut object, extra);
+    object
+}
+
 #[test]
 fn deployment_status() {
-    let status = |extra: Value| {
-        let mut status = json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2,
-            "readyReplicas": 2, "availableReplicas": 2, "conditions": [{"type": "Available", "status": "True"}]}});
-        crate::k8s::managed_fields::apply_merge_patch(&mut status, &extra);
-        status
-    };
     check(
         "apps/v1",
         "Deployment",
         &[
-            ("all there", status(json!({})), State::Current),
+            ("all there", ready_deployment_with(&json!({})), State::Current),
             ("nobody looked", json!({"spec": {"replicas": 1}}), State::InProgress),
             ("an empty status", json!({"status": {}}), State::InProgress),
-            ("an older generation was seen", status(json!({"status": {"observedGeneration": 1}})), State::InProgress),
-            ("not all updated", status(json!({"status": {"updatedReplicas": 1}})), State::InProgress),
-            ("old pods are still there", status(json!({"status": {"replicas": 3}})), State::InProgress),
-            ("not all ready", status(json!({"status": {"readyReplicas": 1}})), State::InProgress),
-            ("not all available", status(json!({"status": {"availableReplicas": null}})), State::InProgress),
+            (
+                "an older generation was seen",
+                ready_deployment_with(&json!({"status": {"observedGeneration": 1}})),
+                State::InProgress,
+            ),
+            ("not all updated", ready_deployment_with(&json!({"status": {"updatedReplicas": 1}})), State::InProgress),
+            ("old pods are still there", ready_deployment_with(&json!({"status": {"replicas": 3}})), State::InProgress),
+            ("not all ready", ready_deployment_with(&json!({"status": {"readyReplicas": 1}})), State::InProgress),
+            (
+                "not all available",
+                ready_deployment_with(&json!({"status": {"availableReplicas": null}})),
+                State::InProgress,
+            ),
             (
                 "not available",
-                status(json!({"status": {"conditions": [{"type": "Available", "status": "False"}]}})),
+                ready_deployment_with(&json!({"status": {"conditions": [{"type": "Available", "status": "False"}]}})),
                 State::InProgress,
             ),
             (
                 "gave up",
-                status(
-                    json!({"status": {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "x"}]}}),
+                ready_deployment_with(
+                    &json!({"status": {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "x"}]}}),
                 ),
                 State::Failed,
             ),
@@ -56,50 +74,56 @@ fn deployment_status() {
     );
 }
 
+fn ready_stateful_set_with(extra: &Value) -> Value {
+    let ready = json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 3, "readyReplicas": 3,
+        "availableReplicas": 3, "updatedReplicas": 3, "currentRevision": "b", "updateRevision": "b"}});
+    merge_parts(ready, extra)
+}
+
 #[test]
 fn stateful_set_status() {
-    let status = |extra: Value| {
-        let mut status = json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 3, "readyReplicas": 3,
-            "availableReplicas": 3, "updatedReplicas": 3, "currentRevision": "b", "updateRevision": "b"}});
-        crate::k8s::managed_fields::apply_merge_patch(&mut status, &extra);
-        status
-    };
     check(
         "apps/v1",
         "StatefulSet",
         &[
-            ("all there", status(json!({})), State::Current),
+            ("all there", ready_stateful_set_with(&json!({})), State::Current),
             ("nobody looked", json!({"spec": {"replicas": 1}, "status": {"replicas": 0}}), State::InProgress),
-            ("not all ready", status(json!({"status": {"readyReplicas": 2}})), State::InProgress),
-            ("ready for too short a time", status(json!({"status": {"availableReplicas": 2}})), State::InProgress),
+            ("not all ready", ready_stateful_set_with(&json!({"status": {"readyReplicas": 2}})), State::InProgress),
             (
-                "not all updated",
-                status(json!({"status": {"updatedReplicas": 2, "currentRevision": "a"}})),
+                "ready for too short a time",
+                ready_stateful_set_with(&json!({"status": {"availableReplicas": 2}})),
                 State::InProgress,
             ),
-            ("one too many", status(json!({"status": {"replicas": 4}})), State::InProgress),
+            (
+                "not all updated",
+                ready_stateful_set_with(&json!({"status": {"updatedReplicas": 2, "currentRevision": "a"}})),
+                State::InProgress,
+            ),
+            ("one too many", ready_stateful_set_with(&json!({"status": {"replicas": 4}})), State::InProgress),
             (
                 "the old revision is still the current one",
-                status(json!({"status": {"currentRevision": "a"}})),
+                ready_stateful_set_with(&json!({"status": {"currentRevision": "a"}})),
                 State::InProgress,
             ),
             (
                 "a partition holds two back",
-                status(
-                    json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}, "status": {"updatedReplicas": 1, "currentRevision": "a"}}),
+                ready_stateful_set_with(
+                    &json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}, "status": {"updatedReplicas": 1, "currentRevision": "a"}}),
                 ),
                 State::Current,
             ),
             (
                 "pods are replaced by hand",
-                status(
-                    json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"updatedReplicas": 0, "currentRevision": "a"}}),
+                ready_stateful_set_with(
+                    &json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"updatedReplicas": 0, "currentRevision": "a"}}),
                 ),
                 State::Current,
             ),
             (
                 "by hand and not ready",
-                status(json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"readyReplicas": 0}})),
+                ready_stateful_set_with(
+                    &json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"readyReplicas": 0}}),
+                ),
                 State::InProgress,
             ),
             (
@@ -178,15 +202,14 @@ fn replica_and_daemon_set_status() {
 
 #[test]
 fn job_status() {
-    let condition = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "x"}]}});
     check(
         "batch/v1",
         "Job",
         &[
             ("begun", json!({"status": {"active": 1, "ready": 1}}), State::InProgress),
-            ("complete", condition("Complete"), State::Current),
-            ("failed", condition("Failed"), State::Failed),
-            ("failing", condition("FailureTarget"), State::Failed),
+            ("complete", condition_only("Complete", "True"), State::Current),
+            ("failed", condition_only("Failed", "True"), State::Failed),
+            ("failing", condition_only("FailureTarget", "True"), State::Failed),
             ("suspended", json!({"spec": {"suspend": true}}), State::Current),
             ("nobody looked", json!({}), State::InProgress),
         ],
@@ -273,14 +296,13 @@ fn storage_and_service_status() {
 
 #[test]
 fn served_apis_are_current() {
-    let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status, "reason": "r", "message": "m"}]}});
     check(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         &[
-            ("established", condition("Established", "True"), State::Current),
-            ("installing", condition("Established", "False"), State::InProgress),
-            ("names taken", condition("NamesAccepted", "False"), State::Failed),
+            ("established", condition_only("Established", "True"), State::Current),
+            ("installing", condition_only("Established", "False"), State::InProgress),
+            ("names taken", condition_only("NamesAccepted", "False"), State::Failed),
             ("nobody looked", json!({}), State::InProgress),
         ],
     );
@@ -288,8 +310,8 @@ fn served_apis_are_current() {
         "apiregistration.k8s.io/v1",
         "APIService",
         &[
-            ("available", condition("Available", "True"), State::Current),
-            ("not available", condition("Available", "False"), State::InProgress),
+            ("available", condition_only("Available", "True"), State::Current),
+            ("not available", condition_only("Available", "False"), State::InProgress),
             ("nobody looked", json!({}), State::InProgress),
         ],
     );
@@ -302,9 +324,9 @@ fn served_apis_are_current() {
                 json!({"status": {"certificate": "x", "conditions": [{"type": "Approved", "status": "True"}]}}),
                 State::Current,
             ),
-            ("approved", condition("Approved", "True"), State::InProgress),
-            ("denied", condition("Denied", "True"), State::Failed),
-            ("failed", condition("Failed", "True"), State::Failed),
+            ("approved", condition_only("Approved", "True"), State::InProgress),
+            ("denied", condition_only("Denied", "True"), State::Failed),
+            ("failed", condition_only("Failed", "True"), State::Failed),
             ("nobody looked", json!({}), State::InProgress),
         ],
     );
@@ -316,16 +338,15 @@ fn kinds_without_status_or_rule() {
         check("v1", kind, &[("stored", json!({}), State::Current)]);
     }
     check("rbac.authorization.k8s.io/v1", "ClusterRole", &[("stored", json!({}), State::Current)]);
-    let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status, "message": "m"}]}});
     check(
         "example.com/v1",
         "Widget",
         &[
             ("no status", json!({}), State::Unknown),
-            ("ready", condition("Ready", "True"), State::Current),
-            ("not ready", condition("Ready", "False"), State::InProgress),
-            ("stalled", condition("Stalled", "True"), State::Failed),
-            ("reconciling", condition("Reconciling", "True"), State::InProgress),
+            ("ready", condition_only("Ready", "True"), State::Current),
+            ("not ready", condition_only("Ready", "False"), State::InProgress),
+            ("stalled", condition_only("Stalled", "True"), State::Failed),
+            ("reconciling", condition_only("Reconciling", "True"), State::InProgress),
             ("a generation that is no number", json!({"status": {"observedGeneration": "1"}}), State::Unknown),
         ],
     );
@@ -334,14 +355,17 @@ fn kinds_without_status_or_rule() {
 
 #[test]
 fn unobserved_generation_is_not_current() {
-    let object = |generation: i64, observed: i64| {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "generation": generation},
-            "spec": {"replicas": 0}, "status": {"observedGeneration": observed}})
-    };
-    assert_eq!(evaluate_status(&object(3, 3), Some(3)).state, State::Current);
-    assert_eq!(evaluate_status(&object(3, 2), Some(3)).state, State::InProgress, "the controller is behind");
-    assert_eq!(evaluate_status(&object(2, 2), Some(3)).state, State::InProgress, "the watch is behind");
-    assert_eq!(evaluate_status(&object(4, 4), Some(3)).state, State::Current, "somebody else changed it since");
+    for (generation, observed, state, why) in [
+        (3, 3, State::Current, "the controller has observed it"),
+        (3, 2, State::InProgress, "the controller is behind"),
+        (2, 2, State::InProgress, "the watch is behind"),
+        (4, 4, State::Current, "somebody else changed it since"),
+    ] {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "a", "generation": generation},
+            "spec": {"replicas": 0}, "status": {"observedGeneration": observed}});
+        assert_eq!(evaluate_status(&object, Some(3)).state, state, "{why}");
+    }
 }
 
 #[test]

@@ -34,12 +34,13 @@ fn warning(uid: &str, kind: &str, name: &str, reason: &str, message: &str) -> Va
         "involvedObject": {"uid": uid, "kind": kind, "name": name, "namespace": "shop"}})
 }
 
+fn unschedulable_status(message: &str) -> Value {
+    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": message}]})
+}
+
 #[test]
 fn each_reason_is_said_in_the_words_of_the_cluster() {
-    let unschedulable = |message: &str| {
-        json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
-            "reason": "Unschedulable", "message": message}]})
-    };
     let unbound = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
     for (status, events, reason, part) in [
         (waiting("ErrImagePull", "not found", 0), vec![], "ImageNotFound", "image `r/x:1` cannot be pulled: not found"),
@@ -51,9 +52,14 @@ fn each_reason_is_said_in_the_words_of_the_cluster() {
         ),
         (waiting("CrashLoopBackOff", "back-off", 1), vec![], "CrashLoopBackOff", "exit code 7"),
         (waiting("CrashLoopBackOff", "back-off", 5), vec![], "CrashLoopBackOff", "exit code 7"),
-        (unschedulable("0/1 nodes are available: 1 Insufficient cpu."), vec![], "Unschedulable", "Insufficient cpu"),
         (
-            unschedulable(unbound),
+            unschedulable_status("0/1 nodes are available: 1 Insufficient cpu."),
+            vec![],
+            "Unschedulable",
+            "Insufficient cpu",
+        ),
+        (
+            unschedulable_status(unbound),
             vec![warning("", "PersistentVolumeClaim", "data", "ProvisioningFailed", "no such class")],
             "ClaimUnbound",
             "no such class",

@@ -97,54 +97,36 @@ fn grace(object: &Value, evidence: &Evidence) -> Option<Duration> {
     diagnose_object(object, &evaluate_status(object, None), evidence).expect("a cause").grace
 }
 
+/// The cause of the StatefulSet with its grace, if the evidence shows one.
+fn cause_and_grace(evidence: &Evidence) -> Option<(CauseId, Option<Duration>)> {
+    diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), evidence)
+        .map(|found| (found.cause, found.grace))
+}
+
 /// Of each cause that a snapshot can show an example.
 pub(crate) fn examples() -> Vec<Diagnosis> {
-    let waiting = |reason: &str, message: &str| {
-        container(json!({"restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}))
-    };
-    let pulling = |answer: &str| {
-        let answer = format!("failed to pull image \"registry/etcd:1\": {answer}");
-        with_pod(waiting("ErrImagePull", &answer), vec![event("p", "Failed", &answer)])
-    };
-    let crashing = |why: &str, log: &str| {
-        let status = container(json!({"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-            "lastState": {"terminated": {"reason": why, "exitCode": 1}}}));
-        let logs = [("fleet/etcd-0/c".to_owned(), vec![log.to_owned()])].into();
-        Evidence { logs, ..with_pod(status, vec![]) }
-    };
-    let refused = |message: &str| Evidence {
-        replica_sets: vec![deployment().1],
-        events: vec![event("r", "FailedCreate", &format!("pods \"api-1-x\" is forbidden: {message}"))],
-        ..Evidence::default()
-    };
-    let taint = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
-    let unschedulable = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
-        "reason": "Unschedulable", "message": taint}]});
-    let pending = || json!({"phase": "Pending"});
-    let csi = || (pvc(Some("csi")), vec![class("csi", "disk.csi.example.com", true)]);
-    let volume = |reason: &str, message: &str| with_pvc(csi().0, csi().1, vec![event("c", reason, message)]);
     let of_the_set = [
         with_pvc(pvc(None), vec![], vec![]),
         with_pvc(pvc(None), vec![class("slow", "disk.csi.example.com", true)], vec![]),
         with_pvc(pvc(Some("fast")), vec![class("slow", "disk.csi.example.com", true)], vec![]),
-        volume("ExternalProvisioning", "waiting for a volume to be created"),
-        volume("ProvisioningFailed", "no space left in pool ssd"),
-        pulling("not found"),
-        pulling("no match for platform in manifest sha256:1f2e: not found"),
-        pulling("401 Unauthorized"),
-        pulling("dial tcp 192.0.2.7:443: i/o timeout"),
-        crashing("Error", "listen tcp 0.0.0.0:2379: bind: address already in use"),
-        crashing("OOMKilled", "compacting"),
-        crashing("Error", "dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: i/o timeout"),
-        crashing("Error", "remote error: tls: bad certificate"),
-        crashing("Error", "x509: certificate has expired or is not yet valid"),
-        crashing(
+        with_csi_event("ExternalProvisioning", "waiting for a volume to be created"),
+        with_csi_event("ProvisioningFailed", "no space left in pool ssd"),
+        failed_pull("not found"),
+        failed_pull("no match for platform in manifest sha256:1f2e: not found"),
+        failed_pull("401 Unauthorized"),
+        failed_pull("dial tcp 192.0.2.7:443: i/o timeout"),
+        crashing_with_log("Error", "listen tcp 0.0.0.0:2379: bind: address already in use"),
+        crashing_with_log("OOMKilled", "compacting"),
+        crashing_with_log("Error", "dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: i/o timeout"),
+        crashing_with_log("Error", "remote error: tls: bad certificate"),
+        crashing_with_log("Error", "x509: certificate has expired or is not yet valid"),
+        crashing_with_log(
             "Error",
             &format!("ERROR {}", Held::Skips { stored: KubeMinor::new(1, 36), wanted: KubeMinor::new(1, 38) }),
         ),
-        with_pod(waiting("CreateContainerConfigError", "secret \"etcd-certs\" not found"), vec![]),
-        with_pod(pending(), vec![event("p", "FailedMount", "secret \"etcd-certs\" not found")]),
-        with_pod(unschedulable, vec![]),
+        with_pod(waiting_container("CreateContainerConfigError", "secret \"etcd-certs\" not found"), vec![]),
+        with_pod(json!({"phase": "Pending"}), vec![event("p", "FailedMount", "secret \"etcd-certs\" not found")]),
+        with_pod(unschedulable_pod(UNTOLERATED), vec![]),
         with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: HTTP 503")]),
     ];
     let failing = "WARN fleet-scheduler is not ready: Bootstrapped: KindNotServed: FlowSchema fleet-agents: not served";
@@ -156,17 +138,13 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     };
     let of_the_deployment = [
         failing,
-        refused("exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"),
-        refused("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
-        refused("admission webhook \"policy.example.com\" denied the request"),
+        refused_pods("exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"),
+        refused_pods("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
+        refused_pods("admission webhook \"policy.example.com\" denied the request"),
     ];
     let cloud = Evidence {
         events: vec![warning("v", "SyncLoadBalancerFailed", "quota of load balancers exceeded")],
         ..Evidence::default()
-    };
-    let failed = |kind: &str, version: &str, condition: Value| {
-        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "f",
-            "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
     };
     let backoff = json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"});
     let late = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
@@ -175,17 +153,64 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     let cases = cases.chain(of_the_deployment.iter().map(|evidence| (deployment().0, evidence.clone()))).chain([
         (service(), Evidence::default()),
         (service(), cloud),
-        (failed("Job", "batch/v1", backoff), Evidence::default()),
-        (failed("Deployment", "apps/v1", late), Evidence::default()),
+        (failed_object("batch/v1", "Job", &backoff), Evidence::default()),
+        (failed_object("apps/v1", "Deployment", &late), Evidence::default()),
     ]);
     let pulling = event("p", "Pulling", "Pulling image \"registry/etcd:1\"");
-    let late = with_pod(waiting("ContainerCreating", ""), vec![pulling]);
+    let late = with_pod(waiting_container("ContainerCreating", ""), vec![pulling]);
     cases
         .map(|(object, evidence)| {
             diagnose_object(&object, &evaluate_status(&object, None), &evidence).expect("a cause")
         })
         .chain(diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &late))
         .collect()
+}
+
+const UNTOLERATED: &str =
+    "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
+
+fn waiting_container(reason: &str, message: &str) -> Value {
+    container(json!({"restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}))
+}
+
+fn failed_pull(answer: &str) -> Evidence {
+    let answer = format!("failed to pull image \"registry/etcd:1\": {answer}");
+    with_pod(waiting_container("ErrImagePull", &answer), vec![event("p", "Failed", &answer)])
+}
+
+fn crashing_container(restarts: i64, why: &str) -> Value {
+    container(json!({"restartCount": restarts, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"reason": why, "exitCode": 1}}}))
+}
+
+fn crashing_with_log(why: &str, log: &str) -> Evidence {
+    let logs = [("fleet/etcd-0/c".to_owned(), vec![log.to_owned()])].into();
+    Evidence { logs, ..with_pod(crashing_container(3, why), vec![]) }
+}
+
+fn refused_pods(message: &str) -> Evidence {
+    Evidence {
+        replica_sets: vec![deployment().1],
+        events: vec![event("r", "FailedCreate", &format!("pods \"api-1-x\" is forbidden: {message}"))],
+        ..Evidence::default()
+    }
+}
+
+fn unschedulable_pod(message: &str) -> Value {
+    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": message}]})
+}
+
+/// The evidence of a PVC of a driver, with an event about it.
+fn with_csi_event(reason: &str, message: &str) -> Evidence {
+    let classes = vec![class("csi", "disk.csi.example.com", true)];
+    with_pvc(pvc(Some("csi")), classes, vec![event("c", reason, message)])
+}
+
+/// An object whose controller gave up, by its condition.
+fn failed_object(api_version: &str, kind: &str, condition: &Value) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "d",
+        "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
 }
 
 #[test]
@@ -215,18 +240,19 @@ fn pods_refused_by_quota_or_policy() {
 
 #[test]
 fn unschedulable_pod_quotes_scheduler() {
-    let pending = |message: &str| json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
-    let message = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {gpu: true}.";
-    let (cause, chain) = found(&stateful_set(), &with_pod(pending(message), vec![]));
+    let (cause, chain) = found(&stateful_set(), &with_pod(unschedulable_pod(UNTOLERATED), vec![]));
     assert_eq!(cause, CauseId::Unschedulable);
-    assert!(chain.contains(message));
-    assert_eq!(grace(&stateful_set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.default_grace());
+    assert!(chain.contains(UNTOLERATED));
+    assert_eq!(
+        grace(&stateful_set(), &with_pod(unschedulable_pod(UNTOLERATED), vec![])),
+        CauseId::Unschedulable.default_grace()
+    );
 
     let not_ready = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
     let starting = [
-        with_pod(pending(message), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]),
-        with_pod(pending(message), vec![event("p", "Nominated", "Pod should schedule on: nodeclaim/a")]),
-        with_pod(pending(not_ready), vec![]),
+        with_pod(unschedulable_pod(UNTOLERATED), vec![event("p", "TriggeredScaleUp", "pod triggered scale-up")]),
+        with_pod(unschedulable_pod(UNTOLERATED), vec![event("p", "Nominated", "Pod should schedule on: nodeclaim/a")]),
+        with_pod(unschedulable_pod(not_ready), vec![]),
     ];
     for evidence in starting {
         assert_eq!(found(&stateful_set(), &evidence).0, CauseId::Unschedulable);
@@ -245,23 +271,19 @@ fn lasting_causes_before_transient() {
 
 #[test]
 fn slow_workload_shows_pod_and_events() {
-    let creating = || container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
-    let warning = |time: &str, reason: &str, message: &str| at(time, warning("p", reason, message));
-    let pulls = || at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
-    let early = || warning("2026-01-01T00:00:01Z", "FailedScheduling", "0/1 nodes");
+    let creating = container(json!({"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}));
+    let pulls = at("2026-01-01T00:00:08Z", event("p", "Pulling", "Pulling image \"a\""));
+    let early = at("2026-01-01T00:00:01Z", warning("p", "FailedScheduling", "0/1 nodes"));
+    let odd = at("2026-01-01T00:00:09Z", warning("p", "Odd", "it is"));
     let cases = [
-        (creating(), vec![], "ContainerCreating"),
-        (creating(), vec![pulls()], "ContainerCreating; Pulling: Pulling image \"a\""),
+        (creating.clone(), vec![], "ContainerCreating"),
+        (creating.clone(), vec![pulls.clone()], "ContainerCreating; Pulling: Pulling image \"a\""),
         (
-            creating(),
-            vec![pulls(), early()],
+            creating,
+            vec![pulls.clone(), early.clone()],
             "ContainerCreating; Pulling: Pulling image \"a\"; FailedScheduling: 0/1 nodes",
         ),
-        (
-            json!({"phase": "Pending"}),
-            vec![warning("2026-01-01T00:00:09Z", "Odd", "it is"), pulls(), early()],
-            "Pending; Odd: it is",
-        ),
+        (json!({"phase": "Pending"}), vec![odd, pulls, early], "Pending; Odd: it is"),
         (json!({"phase": "Running"}), vec![], "running but not ready"),
         (json!({}), vec![], "no kubelet has reported on it yet"),
     ];
@@ -291,16 +313,15 @@ fn latest_warning_of_unready_pods() {
         at("2026-01-01T00:00:07Z", warning("other", "Evicted", "disk")),
         at("2026-01-01T00:00:09Z", event("p", "Pulled", "image")),
     ];
-    let evidence = |status: Value| with_pod(status, events.clone());
-    let latest = |evidence: &Evidence, but: &str| {
-        let found = super::latest_warning(&stateful_set(), evidence, |event| !has_reason(event, &[but]));
-        found.and_then(|event| event.reason.clone())
-    };
-    let pending = evidence(json!({"phase": "Pending"}));
-    assert_eq!(latest(&pending, "").as_deref(), Some("BackOff"));
-    assert_eq!(latest(&pending, "BackOff").as_deref(), Some("FailedCreate"));
-    let ready = evidence(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}));
-    assert_eq!(latest(&ready, "").as_deref(), Some("FailedCreate"));
+    let pending = json!({"phase": "Pending"});
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    for (status, but, expected) in
+        [(&pending, "", "BackOff"), (&pending, "BackOff", "FailedCreate"), (&ready, "", "FailedCreate")]
+    {
+        let evidence = with_pod(status.clone(), events.clone());
+        let latest = super::latest_warning(&stateful_set(), &evidence, |event| !has_reason(event, &[but]));
+        assert_eq!(latest.and_then(|event| event.reason.as_deref()), Some(expected), "{status} but {but}");
+    }
 }
 
 #[test]
@@ -323,12 +344,8 @@ fn slow_service_shows_its_events() {
 
 #[test]
 fn grace_after_a_controller_gave_up() {
-    let failed = |kind: &str, condition: Value| {
-        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "api", "namespace": "fleet", "uid": "d",
-            "generation": 1}, "spec": {"replicas": 1}, "status": {"observedGeneration": 1, "conditions": [condition]}})
-    };
-    let late =
-        failed("Deployment", json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}));
+    let late = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
+    let late = failed_object("apps/v1", "Deployment", &late);
     let evidence = Evidence {
         replica_sets: vec![deployment().1],
         pods: vec![pod("r", json!({}), json!({"phase": "Pending"}))],
@@ -338,14 +355,15 @@ fn grace_after_a_controller_gave_up() {
     let (cause, chain) = found(&late, &evidence);
     assert_eq!((cause, grace(&late, &evidence)), (CauseId::ControllerGaveUp, None));
     assert!(chain.ends_with("→ Pod fleet/etcd-0: Pending; Pulling: Pulling image \"a\""), "{chain}");
-    let mut job = failed("Job", json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}));
-    job["apiVersion"] = "batch/v1".into();
+    let backoff = json!({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"});
+    let job = failed_object("batch/v1", "Job", &backoff);
     assert_eq!(grace(&job, &evidence), Some(Duration::ZERO));
-    let mut refused = failed("CustomResourceDefinition", json!({"type": "NamesAccepted", "status": "False"}));
-    refused["apiVersion"] = "apiextensions.k8s.io/v1".into();
-    let mut stalled = failed("Widget", json!({"type": "Stalled", "status": "True"}));
-    stalled["apiVersion"] = "example.com/v1".into();
-    for object in [refused, stalled] {
+    let refused = json!({"type": "NamesAccepted", "status": "False"});
+    let stalled = json!({"type": "Stalled", "status": "True"});
+    for object in [
+        failed_object("apiextensions.k8s.io/v1", "CustomResourceDefinition", &refused),
+        failed_object("example.com/v1", "Widget", &stalled),
+    ] {
         assert_eq!(found(&object, &evidence).0, CauseId::ControllerGaveUp);
         assert_eq!(grace(&object, &evidence), Some(Duration::ZERO));
     }

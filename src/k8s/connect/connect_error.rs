@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use super::daemon_client::CallError;
+use crate::api::util::text::contains_any;
 
 /// The hop at which a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +57,12 @@ pub fn classify_hop(error: &CallError) -> Hop {
 
 fn hop_of(text: &str) -> Hop {
     // The libraries' errors are private types, so their texts are all there is.
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if has(&["dns error", "failed to lookup", "name or service not known", "no addresses"]) {
+    if contains_any(text, &["dns error", "failed to lookup", "name or service not known", "no addresses"]) {
         Hop::Dns
-    } else if has(&["certificate", "tls", "handshake", "corrupt message"]) {
+    } else if contains_any(text, &["certificate", "tls", "handshake", "corrupt message"]) {
         Hop::Tls
-    } else if has(&["connect", "refused", "reset", "unreachable", "timed out", "broken pipe", "closed"]) {
+    } else if contains_any(text, &["connect", "refused", "reset", "unreachable", "timed out", "broken pipe", "closed"])
+    {
         Hop::Tcp
     } else {
         Hop::Server

@@ -59,22 +59,21 @@ impl Credential {
     pub(crate) fn from_user(user: &AuthInfo) -> Result<(Self, Option<Identity>), LogInError> {
         // The type that holds secrets can only be read by writing it out.
         let written = serde_json::to_value(user).unwrap_or_default();
-        let secret = |field: &str| written[field].as_str().filter(|text| !text.is_empty());
-        let fixed = |header: HeaderValue| Ok((Self(Source::Fixed(header)), None));
         if let Some(file) = &user.token_file {
             let header = of_file(Path::new(file))?;
             return Ok((Self(Source::File(Arc::new(Mutex::new((file.into(), header, Instant::now()))))), None));
         }
-        if let Some(token) = secret("token") {
-            return fixed(bearer_header(token)?);
+        if let Some(token) = written["token"].as_str().filter(|token| !token.is_empty()) {
+            return bearer_header(token).map(Self::from_fixed_header);
         }
         if let (Some(name), Some(password)) = (&user.username, written["password"].as_str()) {
             let pair = Zeroizing::new(format!("{name}:{password}"));
-            return fixed(sensitive_header(&format!("Basic {}", STANDARD.encode(pair.as_bytes())))?);
+            let header = sensitive_header(&format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+            return header.map(Self::from_fixed_header);
         }
         if let Some(provider) = &user.auth_provider {
             let token = provider.config.get("id-token").map(String::as_str);
-            return fixed(bearer_header(token.unwrap_or_default())?);
+            return bearer_header(token.unwrap_or_default()).map(Self::from_fixed_header);
         }
         if let Some(exec) = user.exec.as_ref().filter(|_| user.client_certificate_data.is_none()) {
             let Given { token, identity, until } = exec_plugin::run_plugin(exec)?;
@@ -86,6 +85,10 @@ impl Credential {
             return Ok((Self(source), identity));
         }
         Ok((Self(Source::Nobody), None))
+    }
+
+    fn from_fixed_header(header: HeaderValue) -> (Self, Option<Identity>) {
+        (Self(Source::Fixed(header)), None)
     }
 
     /// The header of a request that is sent now.
@@ -121,9 +124,9 @@ impl Credential {
 }
 
 fn sensitive_header(text: &str) -> Result<HeaderValue, LogInError> {
-    let unusable =
-        |_| LogInError::Unusable("the credential contains a line break or another control character".to_owned());
-    let mut header = HeaderValue::try_from(text).map_err(unusable)?;
+    let mut header = HeaderValue::try_from(text).map_err(|_| {
+        LogInError::Unusable("the credential contains a line break or another control character".to_owned())
+    })?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -189,7 +192,18 @@ mod tests {
 
     async fn sent(fields: &str) -> Option<String> {
         let (credential, _) = Credential::from_user(&user(fields)).unwrap();
+        current_text(&credential).await
+    }
+
+    async fn current_text(credential: &Credential) -> Option<String> {
         credential.current_header().await.unwrap().map(|header| header.to_str().unwrap().to_owned())
+    }
+
+    /// Makes the token of a file so old that the file is read again.
+    async fn age_token_file(credential: &Credential) {
+        let Source::File(kept) = &credential.0 else { panic!("it is a file") };
+        let mut kept = kept.lock().await;
+        kept.2 = kept.2.checked_sub(FILE_AGE).unwrap();
     }
 
     #[tokio::test]
@@ -207,18 +221,12 @@ mod tests {
         let path = folder.path().join("token");
         fs_err::write(&path, "first\n").unwrap();
         let (credential, _) = Credential::from_user(&user(&format!("tokenFile: '{}'", path.display()))).unwrap();
-        let now = async || credential.current_header().await.unwrap().unwrap().to_str().unwrap().to_owned();
-        let Source::File(kept) = &credential.0 else { panic!("it is a file") };
-        let grow_old = async || {
-            let mut kept = kept.lock().await;
-            kept.2 = kept.2.checked_sub(FILE_AGE).unwrap();
-        };
         fs_err::write(&path, "second\n").unwrap();
-        assert_eq!(now().await, "Bearer first");
-        grow_old().await;
-        assert_eq!(now().await, "Bearer second");
+        assert_eq!(current_text(&credential).await.as_deref(), Some("Bearer first"));
+        age_token_file(&credential).await;
+        assert_eq!(current_text(&credential).await.as_deref(), Some("Bearer second"));
         fs_err::remove_file(&path).unwrap();
-        grow_old().await;
-        assert_eq!(now().await, "Bearer second");
+        age_token_file(&credential).await;
+        assert_eq!(current_text(&credential).await.as_deref(), Some("Bearer second"));
     }
 }

@@ -58,6 +58,25 @@ pub(crate) struct Given {
     pub(in crate::k8s) until: Option<Timestamp>,
 }
 
+impl Given {
+    /// The credential of a plugin's status; none where it is incomplete.
+    fn from_plugin_status(status: Status) -> Option<Self> {
+        let Status { token, client_certificate_data, client_key_data, expiration_timestamp } = status;
+        let [token, certificate, key, until] = [token, client_certificate_data, client_key_data, expiration_timestamp]
+            .map(|text| text.filter(|text| !text.is_empty()));
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+            (None, None) => None,
+            _ => return None,
+        };
+        if token.is_none() && identity.is_none() {
+            return None;
+        }
+        let until = until.map(|text| text.parse::<Timestamp>()).transpose().ok()?;
+        Some(Self { token, identity, until })
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Printed {
@@ -81,11 +100,11 @@ struct Status {
 /// [`LogInError`].
 pub(crate) fn run_plugin(exec: &ExecConfig) -> Result<Given, LogInError> {
     let path = exec.command.clone().unwrap_or_default();
-    let command = || visible_line(&path).into_owned();
+    let command = visible_line(&path).into_owned();
     let is_interactive = match exec.interactive_mode {
         Some(ExecInteractiveMode::Never) => false,
         Some(ExecInteractiveMode::Always) if !std::io::stdin().is_terminal() => {
-            return Err(LogInError::NotInteractive { command: command() });
+            return Err(LogInError::NotInteractive { command });
         }
         _ => std::io::stdin().is_terminal(),
     };
@@ -106,25 +125,26 @@ pub(crate) fn run_plugin(exec: &ExecConfig) -> Result<Given, LogInError> {
         plugin.stderr(Stdio::inherit());
     }
     let output = plugin.output().map_err(|error| LogInError::NotStarted {
-        command: command(),
+        command: command.clone(),
         why: error.kind().to_string(),
         hint: exec.install_hint.as_deref().map(|hint| visible_line(hint.trim()).into_owned()).unwrap_or_default(),
     })?;
     if !output.status.success() {
         return Err(LogInError::Failed {
-            command: command(),
+            command,
             status: output.status.to_string(),
             stderr: visible_line(String::from_utf8_lossy(&output.stderr).trim()).into_owned(),
         });
     }
-    parse_plugin_output(&output.stdout, &wanted, &command())
+    parse_plugin_output(&output.stdout, &wanted, &command)
 }
 
 /// Reads what a plugin printed: JSON, or YAML as kubectl takes it, too.
 fn parse_plugin_output(stdout: &[u8], wanted: &str, command: &str) -> Result<Given, LogInError> {
-    let none = || LogInError::NoCredential { command: command.to_owned() };
-    let printed: Printed = serde_saphyr::from_slice(stdout).map_err(|_| none())?;
-    let status = printed.status.filter(|_| printed.kind.as_deref() == Some("ExecCredential")).ok_or_else(none)?;
+    let none = LogInError::NoCredential { command: command.to_owned() };
+    let Ok(printed) = serde_saphyr::from_slice::<Printed>(stdout) else { return Err(none) };
+    let is_credential = printed.kind.as_deref() == Some("ExecCredential");
+    let Some(status) = printed.status.filter(|_| is_credential) else { return Err(none) };
     let found = printed.api_version.unwrap_or_default();
     if found != wanted {
         let found =
@@ -135,18 +155,7 @@ fn parse_plugin_output(stdout: &[u8], wanted: &str, command: &str) -> Result<Giv
             wanted: wanted.to_owned(),
         });
     }
-    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let identity = match (given(status.client_certificate_data), given(status.client_key_data)) {
-        (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
-        (None, None) => None,
-        _ => return Err(none()),
-    };
-    let token = given(status.token);
-    if token.is_none() && identity.is_none() {
-        return Err(none());
-    }
-    let until = given(status.expiration_timestamp).map(|text| text.parse::<Timestamp>()).transpose();
-    Ok(Given { token, identity, until: until.map_err(|_| none())? })
+    Given::from_plugin_status(status).ok_or(none)
 }
 
 #[cfg(test)]

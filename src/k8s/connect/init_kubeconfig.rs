@@ -117,8 +117,9 @@ impl Init {
 
     /// Returns whether the CA has signed the first certificate of this PEM text; false where either cannot be read.
     pub fn has_issued(&self, certificate: &[u8]) -> bool {
-        let first = |pem| x509_parser::pem::Pem::iter_from_buffer(pem).flatten().next();
-        let Some((certificate, ca)) = first(certificate).zip(first(&self.ca)) else { return false };
+        let [certificate, ca] =
+            [certificate, &self.ca].map(|pem| x509_parser::pem::Pem::iter_from_buffer(pem).flatten().next());
+        let Some((certificate, ca)) = certificate.zip(ca) else { return false };
         let (Ok(certificate), Ok(ca)) = (certificate.parse_x509(), ca.parse_x509()) else { return false };
         certificate.verify_signature(Some(ca.public_key())).is_ok()
     }
@@ -214,20 +215,23 @@ mod tests {
         }
     }
 
+    /// A new CA: its certificate, and what it signs with.
+    fn generate_authority() -> (String, rcgen::Issuer<'static, rcgen::KeyPair>) {
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        (params.self_signed(&key).unwrap().pem(), rcgen::Issuer::new(params, key))
+    }
+
     #[test]
     fn a_certificate_tells_whether_this_authority_has_issued_it() {
-        let authority = || {
-            let mut params = rcgen::CertificateParams::default();
-            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-            let key = rcgen::KeyPair::generate().unwrap();
-            (params.self_signed(&key).unwrap().pem(), rcgen::Issuer::new(params, key))
-        };
-        let ((ca, issuer), (other, _)) = (authority(), authority());
+        let ((ca, issuer), (other, _)) = (generate_authority(), generate_authority());
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::default().signed_by(&key, &issuer).unwrap().pem();
-        let init = |ca: &str| Init { server: String::new(), ca: ca.into(), token: String::new() };
+        let [own, other, without] =
+            [ca.as_str(), &other, ""].map(|ca| Init { server: String::new(), ca: ca.into(), token: String::new() });
         // Both authorities have the same name.
-        assert!(init(&ca).has_issued(certificate.as_bytes()) && !init(&other).has_issued(certificate.as_bytes()));
-        assert!(!init(&ca).has_issued(b"") && !init("").has_issued(certificate.as_bytes()));
+        assert!(own.has_issued(certificate.as_bytes()) && !other.has_issued(certificate.as_bytes()));
+        assert!(!own.has_issued(b"") && !without.has_issued(certificate.as_bytes()));
     }
 }

@@ -170,14 +170,7 @@ impl Target {
             return Err(ClientError::Context { context, files, contexts });
         };
         let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-        let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
-            context: context.clone(),
-            files: files.clone(),
-            source,
-        };
-        let fields = Fields::from_context(&kubeconfig, &context, &files);
-        let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
-        finish_connection(config, fields, Some(context.clone())).await.map_err(unusable)
+        connect_context(kubeconfig, context, &options, files).await
     }
 
     /// The names of all contexts; none where the files cannot be read.
@@ -228,15 +221,23 @@ impl Target {
 /// [`ClientError`] when its current context cannot be used.
 pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientError> {
     let context = kubeconfig.current_context.clone().unwrap_or_default();
-    let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
-        context: context.clone(),
-        files: "the generated kubeconfig".to_owned(),
-        source,
-    };
     let options = KubeConfigOptions::default();
-    let fields = Fields::from_context(&kubeconfig, &context, "the generated kubeconfig");
-    let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
-    finish_connection(config, fields, Some(context.clone())).await.map_err(unusable)
+    connect_context(kubeconfig, context, &options, "the generated kubeconfig".to_owned()).await
+}
+
+/// Connects with a context; `files` is how the kubeconfig is named in errors.
+async fn connect_context(
+    kubeconfig: Kubeconfig,
+    context: String,
+    options: &KubeConfigOptions,
+    files: String,
+) -> Result<Connected, ClientError> {
+    let fields = Fields::from_context(&kubeconfig, &context, &files);
+    let connected = match config_of(kubeconfig, &context, options).await {
+        Ok(config) => finish_connection(config, fields, Some(context.clone())).await,
+        Err(error) => Err(error),
+    };
+    connected.map_err(|source| ClientError::Unusable { context, files, source })
 }
 
 /// The configuration of a context, with the proxy that it is to go through.
@@ -328,8 +329,8 @@ fn read_merged_kubeconfig(paths: &[PathBuf], required: bool) -> Result<Option<(K
 
 /// The files that were read, with what is to be seen of them where they have no context: that nothing is in them.
 fn describe_empty_files(paths: &[PathBuf], files: String) -> String {
-    let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
-    let empty: Vec<PathBuf> = paths.iter().filter(|path| is_empty(path)).cloned().collect();
+    let mut empty = paths.to_vec();
+    empty.retain(|path| path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0));
     match &empty[..] {
         [] => files,
         [one] => format!("{files} ({} is an empty file)", one.display()),

@@ -10,13 +10,11 @@ pub fn of_environment(server: &http::Uri) -> Option<http::Uri> {
 
 /// Returns the same as [`of_environment`] with another way to read variables.
 fn proxy_from_variables(server: &http::Uri, read: impl Fn(&str) -> Option<String>) -> Option<http::Uri> {
-    let named = |upper: &str, lower: &str| {
-        let given = |name| read(name).filter(|text| !text.is_empty());
-        given(upper).or_else(|| given(lower))
-    };
-    let proxy = named("HTTPS_PROXY", "https_proxy")?;
+    let [proxy, direct] = [["HTTPS_PROXY", "https_proxy"], ["NO_PROXY", "no_proxy"]]
+        .map(|names| names.into_iter().find_map(|name| read(name).filter(|text| !text.is_empty())));
+    let proxy = proxy?;
     let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
-    let direct = named("NO_PROXY", "no_proxy").unwrap_or_default();
+    let direct = direct.unwrap_or_default();
     // The matcher takes `*` for a name, not for an address.
     if direct.split(',').any(|entry| entry.trim() == "*") || is_this_machine(server.host()?) {
         return None;
@@ -38,16 +36,18 @@ mod tests {
 
     const CHART: &str = "localhost,127.0.0.1,::1,.svc,.cluster.local,10.96.0.1,10.0.0.0/8,fd00::/8,.example.com";
 
+    /// The proxy of a server where `NO_PROXY` is `direct`.
+    fn proxy_of_server(server: &str, direct: &str) -> Option<String> {
+        let proxy = proxy_from_variables(&server.parse().unwrap(), |name| match name {
+            "https_proxy" => Some("proxy.example.org:3128".to_owned()),
+            "NO_PROXY" => Some(direct.to_owned()),
+            _ => None,
+        });
+        proxy.map(|proxy| proxy.to_string())
+    }
+
     #[test]
     fn in_cluster_names_and_ranges_are_reached_without_the_proxy_and_everything_else_by_it() {
-        let through = |server: &str, direct: &str| {
-            let read = |name: &str| match name {
-                "https_proxy" => Some("proxy.example.org:3128".to_owned()),
-                "NO_PROXY" => Some(direct.to_owned()),
-                _ => None,
-            };
-            proxy_from_variables(&server.parse().unwrap(), read).map(|proxy| proxy.to_string())
-        };
         for server in [
             "https://apiserver.fleet.svc",
             "https://apiserver.fleet.svc:443",
@@ -59,12 +59,12 @@ mod tests {
             "https://localhost:6443",
             "https://[::1]:6443",
         ] {
-            assert_eq!(through(server, CHART), None, "{server}");
+            assert_eq!(proxy_of_server(server, CHART), None, "{server}");
         }
         for server in ["https://fleet.example.org:6443", "https://192.0.2.1:6443", "https://[2001:db8::1]"] {
-            assert_eq!(through(server, CHART).as_deref(), Some("http://proxy.example.org:3128/"), "{server}");
-            assert_eq!(through(server, "*"), None, "{server}");
-            assert!(through(server, "").is_some(), "{server}");
+            assert_eq!(proxy_of_server(server, CHART).as_deref(), Some("http://proxy.example.org:3128/"), "{server}");
+            assert_eq!(proxy_of_server(server, "*"), None, "{server}");
+            assert!(proxy_of_server(server, "").is_some(), "{server}");
         }
     }
 }

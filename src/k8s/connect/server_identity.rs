@@ -35,9 +35,9 @@ impl Fields {
         let found = named.and_then(|named| named.context.clone()).unwrap_or_default();
         let cluster = kubeconfig.clusters.iter().find(|named| named.name == found.cluster);
         let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == found.user.as_ref());
-        let is_file = |file: Option<&String>| file.is_some_and(|file| !file.is_empty());
-        let certificate = user.and_then(|named| named.auth_info.as_ref());
-        let client = if is_file(certificate.and_then(|user| user.client_certificate.as_ref())) {
+        let certificate =
+            user.and_then(|named| named.auth_info.as_ref()).and_then(|user| user.client_certificate.as_ref());
+        let client = if certificate.is_some_and(|file| !file.is_empty()) {
             ["client-certificate", "client-key"]
         } else {
             ["client-certificate-data", "client-key-data"]
@@ -70,12 +70,10 @@ impl Fields {
 
     /// The error of a client's own certificate.
     pub(in crate::k8s) fn of_client(&self, error: TlsError) -> BoxError {
-        let field = |field: &str| format!("`users[name={}].user.{field}`", self.user);
+        let [certificate, key] = self.client.map(|field| format!("`users[name={}].user.{field}`", self.user));
         match error {
-            TlsError::Certificate(why) => {
-                NotBelieved(format!("{} cannot be used: {why}", field(self.client[0]))).into()
-            }
-            TlsError::Key(why) => NotBelieved(format!("{} cannot be used: {why}", field(self.client[1]))).into(),
+            TlsError::Certificate(why) => NotBelieved(format!("{certificate} cannot be used: {why}")).into(),
+            TlsError::Key(why) => NotBelieved(format!("{key} cannot be used: {why}")).into(),
             other @ TlsError::System(_) => other.into(),
         }
     }
@@ -141,11 +139,12 @@ fn is_unknown(why: &CertificateError) -> bool {
 
 /// The field of the trusted certificates of a cluster.
 fn trusted_ca_field(cluster: &Cluster) -> Option<&'static str> {
-    let is_given = |field: &Option<String>| field.as_ref().is_some_and(|text| !text.is_empty());
-    if is_given(&cluster.certificate_authority_data) {
-        return Some("certificate-authority-data");
-    }
-    is_given(&cluster.certificate_authority).then_some("certificate-authority")
+    let fields = [
+        ("certificate-authority-data", &cluster.certificate_authority_data),
+        ("certificate-authority", &cluster.certificate_authority),
+    ];
+    let given = fields.into_iter().find(|(_, value)| value.as_ref().is_some_and(|text| !text.is_empty()));
+    given.map(|(field, _)| field)
 }
 
 /// Returns what is wrong with a certificate, by an error or one behind it; `None` where neither is about a certificate.

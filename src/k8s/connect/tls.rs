@@ -57,8 +57,8 @@ fn of_user(config: &Config) -> Result<Option<Identity>, TlsError> {
     let Some(certificate) = &config.auth_info.client_certificate_data else { return Ok(None) };
     // The type that holds secrets can only be read by writing it out.
     let written = serde_json::to_value(&config.auth_info).unwrap_or_default();
-    let text = |data: &str| STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let certificate = text(certificate).ok_or_else(|| TlsError::Certificate("it is not text".to_owned()))?;
-    let key = written["client-key-data"].as_str().and_then(text);
+    let [certificate, key] = [Some(certificate.as_str()), written["client-key-data"].as_str()]
+        .map(|data| String::from_utf8(STANDARD.decode(data?).ok()?).ok());
+    let certificate = certificate.ok_or_else(|| TlsError::Certificate("it is not text".to_owned()))?;
     Ok(Some(Identity { certificate, key: key.ok_or_else(|| TlsError::Key("it is not text".to_owned()))? }))
 }

@@ -39,20 +39,21 @@ pub(in crate::k8s) fn build_verifier(
     config: &Config,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
-    let by = |rule| Arc::new(Verifier { rule, provider: Arc::clone(provider) });
-    if config.accept_invalid_certs {
-        return Ok(by(Rule::Any));
-    }
-    let Some(certificates) = &config.root_cert else { return of_system(provider) };
-    let certificates = certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
-    let trusted = Trusted::new(certificates, provider);
-    Ok(match &config.root_cert_file {
-        Some(file) => {
-            let kept = Mutex::new((Arc::new(trusted), Instant::now()));
-            by(Rule::Renewed(Renewed { file: file.clone(), kept }))
+    let rule = if config.accept_invalid_certs {
+        Rule::Any
+    } else {
+        let Some(certificates) = &config.root_cert else { return of_system(provider) };
+        let certificates = certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
+        let trusted = Trusted::new(certificates, provider);
+        match &config.root_cert_file {
+            Some(file) => {
+                let kept = Mutex::new((Arc::new(trusted), Instant::now()));
+                Rule::Renewed(Renewed { file: file.clone(), kept })
+            }
+            None => Rule::Trusted(trusted),
         }
-        None => by(Rule::Trusted(trusted)),
-    })
+    };
+    Ok(Arc::new(Verifier { rule, provider: Arc::clone(provider) }))
 }
 
 /// Returns a verifier that accepts every certificate whose key the server has: for looking at what is served.
@@ -99,32 +100,39 @@ impl Trusted {
         between: usize,
         left: &Cell<usize>,
     ) -> bool {
-        let signs = |der: &CertificateDer<'_>| {
-            let Ok((_, issuer)) = X509Certificate::from_der(der) else { return false };
-            if !may_issue(&issuer, between) || issuer.subject().as_raw() != certificate.issuer().as_raw() {
-                return false;
-            }
-            let Some(rest) = left.get().checked_sub(1) else { return false };
-            left.set(rest);
-            certificate.verify_signature(Some(issuer.public_key())).is_ok()
-        };
-        if self.certificates.iter().any(signs) {
+        if self.certificates.iter().any(|der| has_signed(der, certificate, between, left)) {
             return true;
         }
-        let mut further = shown.iter().filter(|der| between < DEPTH && signs(der));
+        let mut further = shown.iter().filter(|der| between < DEPTH && has_signed(der, certificate, between, left));
         further.any(|der| {
             X509Certificate::from_der(der).is_ok_and(|(_, issuer)| self.has_issued(&issuer, shown, between + 1, left))
         })
     }
 }
 
+/// Returns whether a CA has signed a certificate, as one of the signatures that are `left` to be checked.
+fn has_signed(
+    issuer: &CertificateDer<'_>,
+    certificate: &X509Certificate<'_>,
+    between: usize,
+    left: &Cell<usize>,
+) -> bool {
+    let Ok((_, issuer)) = X509Certificate::from_der(issuer) else { return false };
+    if !may_issue(&issuer, between) || issuer.subject().as_raw() != certificate.issuer().as_raw() {
+        return false;
+    }
+    let Some(rest) = left.get().checked_sub(1) else { return false };
+    left.set(rest);
+    certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
 /// Returns whether a CA may sign, with this many CAs between it and the server's certificate. One whose names are
 /// constrained is left to webpki.
 fn may_issue(issuer: &X509Certificate<'_>, between: usize) -> bool {
     let Ok(Some(constraints)) = issuer.basic_constraints() else { return false };
-    let is_long_enough = |length: u32| usize::try_from(length).is_ok_and(|length| length >= between);
+    let length = constraints.value.path_len_constraint;
     constraints.value.ca
-        && constraints.value.path_len_constraint.is_none_or(is_long_enough)
+        && length.is_none_or(|length| usize::try_from(length).is_ok_and(|length| length >= between))
         && issuer.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()))
         && matches!(issuer.name_constraints(), Ok(None))
         && issuer.validity().is_valid()
@@ -143,23 +151,22 @@ fn has_unknown_critical(certificate: &X509Certificate<'_>) -> bool {
 
 /// Checks what does not depend on who has signed a certificate: its time, its use and its name.
 fn check_leaf(der: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<(), Error> {
-    let bad = |error| Error::InvalidCertificate(error);
-    let (_, leaf) = X509Certificate::from_der(der).map_err(|_| bad(CertificateError::BadEncoding))?;
+    let (_, leaf) = X509Certificate::from_der(der).map_err(|_| CertificateError::BadEncoding)?;
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    let now = ASN1Time::from_timestamp(seconds).map_err(|_| bad(CertificateError::BadEncoding))?;
+    let now = ASN1Time::from_timestamp(seconds).map_err(|_| CertificateError::BadEncoding)?;
     if now > leaf.validity().not_after {
-        return Err(bad(CertificateError::Expired));
+        return Err(CertificateError::Expired.into());
     }
     if now < leaf.validity().not_before {
-        return Err(bad(CertificateError::NotValidYet));
+        return Err(CertificateError::NotValidYet.into());
     }
     if has_unknown_critical(&leaf) {
-        return Err(bad(CertificateError::UnhandledCriticalExtension));
+        return Err(CertificateError::UnhandledCriticalExtension.into());
     }
     match leaf.extended_key_usage() {
         Ok(usage) if usage.as_ref().is_none_or(|usage| usage.value.any || usage.value.server_auth) => {}
-        Ok(_) => return Err(bad(CertificateError::InvalidPurpose)),
-        Err(_) => return Err(bad(CertificateError::BadEncoding)),
+        Ok(_) => return Err(CertificateError::InvalidPurpose.into()),
+        Err(_) => return Err(CertificateError::BadEncoding.into()),
     }
     verify_server_name(&ParsedCertificate::try_from(der)?, name)
 }
@@ -309,6 +316,20 @@ mod tests {
         assert_eq!(left.get(), 0);
     }
 
+    fn accepts_server(renewed: &Renewed, shown: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &'static str) -> bool {
+        let name = ServerName::try_from(name).unwrap();
+        renewed
+            .current_trusted(&Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .verify_certificate(shown.cert.der(), &[], &name, &[], UnixTime::now())
+            .is_ok()
+    }
+
+    /// Makes the trusted certificates so old that their file is read again.
+    fn age_trusted_file(renewed: &Renewed) {
+        let mut kept = renewed.kept.lock().unwrap();
+        kept.1 = kept.1.checked_sub(FILE_AGE).unwrap();
+    }
+
     #[test]
     fn a_file_of_trusted_certificates_is_read_again_and_its_last_ones_stay_when_it_is_gone() {
         let folder = tempfile::tempdir().unwrap();
@@ -317,23 +338,16 @@ mod tests {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let trusted = Trusted::new(vec![first.cert.der().clone()], &provider);
         let renewed = Renewed { file: file.clone(), kept: Mutex::new((Arc::new(trusted), Instant::now())) };
-        let accepts = |shown: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &'static str| {
-            let name = ServerName::try_from(name).unwrap();
-            renewed
-                .current_trusted(&provider)
-                .verify_certificate(shown.cert.der(), &[], &name, &[], UnixTime::now())
-                .is_ok()
-        };
-        let grow_old = || {
-            let mut kept = renewed.kept.lock().unwrap();
-            kept.1 = kept.1.checked_sub(FILE_AGE).unwrap();
-        };
         fs_err::write(&file, second.cert.pem()).unwrap();
-        assert!(accepts(&first, "first") && !accepts(&first, "second") && !accepts(&second, "second"));
-        grow_old();
-        assert!(!accepts(&first, "first") && accepts(&second, "second"));
+        assert!(
+            accepts_server(&renewed, &first, "first")
+                && !accepts_server(&renewed, &first, "second")
+                && !accepts_server(&renewed, &second, "second")
+        );
+        age_trusted_file(&renewed);
+        assert!(!accepts_server(&renewed, &first, "first") && accepts_server(&renewed, &second, "second"));
         fs_err::remove_file(&file).unwrap();
-        grow_old();
-        assert!(accepts(&second, "second"));
+        age_trusted_file(&renewed);
+        assert!(accepts_server(&renewed, &second, "second"));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::foreign::check_origin;
 use super::transport_error::{NOT_KUBERNETES, TIMEOUT};
-use crate::api::util::text::{visible_cell, visible_lines};
+use crate::api::util::text::{contains_any, visible_cell, visible_lines};
 use crate::k8s::object::{items_at, text_at};
 
 /// One cause in a `Status`: a field with its error, or with the manager that owns it.
@@ -75,15 +75,12 @@ impl ApiError {
         if let Err(foreign) = check_origin("", code, headers, body) {
             return Self { retry_after, ..Self::from_foreign(&foreign) };
         }
-        let fallback = || {
-            let text = String::from_utf8_lossy(body);
-            let phrase = http::StatusCode::from_u16(code).ok().and_then(|c| c.canonical_reason()).unwrap_or("refused");
-            if text.trim().is_empty() { phrase.to_owned() } else { text.trim().to_owned() }
-        };
         Self {
             code,
             reason: text_at(&status, "/reason").filter(|r| !r.is_empty()).unwrap_or("Unknown").to_owned(),
-            message: text_at(&status, "/message").filter(|m| !m.is_empty()).map_or_else(fallback, str::to_owned),
+            message: text_at(&status, "/message")
+                .filter(|m| !m.is_empty())
+                .map_or_else(|| describe_body(code, body), str::to_owned),
             causes: items_at(&status, "/details/causes")
                 .iter()
                 .map(|cause| Cause {
@@ -134,9 +131,10 @@ impl ApiError {
             // Before a delete, in the storage, and of an apply to what is not there, in this order (Kubernetes 1.25 and 1.31).
             // One that has another resourceVersion only is there.
             409 if self.message.contains("ResourceVersion in precondition") => false,
-            409 => ["UID in the precondition", "UID in precondition", "Precondition failed", "uid mismatch"]
-                .iter()
-                .any(|words| self.message.contains(words)),
+            409 => contains_any(
+                &self.message,
+                &["UID in the precondition", "UID in precondition", "Precondition failed", "uid mismatch"],
+            ),
             422 => self.causes.iter().any(|cause| cause.field == "metadata.uid"),
             _ => false,
         }
@@ -164,8 +162,9 @@ impl ApiError {
 
     /// A field that cannot be changed once set.
     pub fn is_immutable(&self) -> bool {
-        let says = |text: &str| text.contains("immutable") || text.contains("updates to statefulset spec for fields");
-        self.code == 422 && (says(&self.message) || self.causes.iter().any(|cause| says(&cause.message)))
+        let mut texts = self.causes.iter().map(|cause| &cause.message).chain([&self.message]);
+        self.code == 422
+            && texts.any(|text| contains_any(text, &["immutable", "updates to statefulset spec for fields"]))
     }
 
     /// The error without the values that it refuses; what is wrong with them is kept.
@@ -177,6 +176,13 @@ impl ApiError {
         }
         self
     }
+}
+
+/// The text of an answer without a message, or what its status code means.
+fn describe_body(code: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let phrase = http::StatusCode::from_u16(code).ok().and_then(|c| c.canonical_reason()).unwrap_or("refused");
+    if text.trim().is_empty() { phrase.to_owned() } else { text.trim().to_owned() }
 }
 
 /// Words in front of a value that an API server refuses.
@@ -271,12 +277,13 @@ mod tests {
         assert!(!missing.is_not_found(), "a page does not tell that an object is missing");
     }
 
+    fn message_without_values(message: &str) -> String {
+        let body = serde_json::json!({"kind": "Status", "message": message, "reason": "Invalid"}).to_string();
+        ApiError::from_answer(422, &HeaderMap::new(), body.as_bytes()).without_values().message
+    }
+
     #[test]
     fn a_refused_value_is_not_shown_and_what_is_wrong_with_it_is() {
-        let shown = |message: &str| {
-            let body = serde_json::json!({"kind": "Status", "message": message, "reason": "Invalid"}).to_string();
-            ApiError::from_answer(422, &HeaderMap::new(), body.as_bytes()).without_values().message
-        };
         let pod = r#"core.PodTemplateSpec{Env:[]core.EnvVar{core.EnvVar{Name:"P", Value:"hunter2: \"}]"}}, At:time.Date(1, 1)}"#;
         for (value, behind) in [
             (r#""hunter2""#, ": no"),
@@ -287,10 +294,12 @@ mod tests {
             (r#""hunter2"#, ""),
             ("{hunter2", ""),
         ] {
-            let said = shown(&format!("Job \"a\" is invalid: spec.b: Invalid value: {value}{behind}"));
+            let said = message_without_values(&format!("Job \"a\" is invalid: spec.b: Invalid value: {value}{behind}"));
             assert_eq!(said, format!("Job \"a\" is invalid: spec.b: Invalid value (not shown){behind}"));
         }
-        let two = shown(r#"[a: Duplicate value: "hunter2", b: Unsupported value: "hunter2": supported values: "x"]"#);
+        let two = message_without_values(
+            r#"[a: Duplicate value: "hunter2", b: Unsupported value: "hunter2": supported values: "x"]"#,
+        );
         assert_eq!(two, r#"[a: Duplicate value (not shown), b: Unsupported value (not shown): supported values: "x"]"#);
     }
 }

@@ -192,12 +192,11 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let broken = |error: BoxError| Failure { api: ApiError::from_transport_error(&*error), came: Came::Broken(error) };
-    let (head, body) = answer.await.map_err(|error| broken(error.into()))?.into_parts();
+    let (head, body) = answer.await.map_err(|error| Failure::from_broken(error.into()))?.into_parts();
     if endless && head.status.is_success() && !is_foreign_head(path, head.status.as_u16(), &head.headers) {
         return Ok(Response::from_parts(head, pass_body(body)));
     }
-    let body = read_body(path, &head, body).await.map_err(broken)?;
+    let body = read_body(path, &head, body).await.map_err(Failure::from_broken)?;
     match check_answer(path, &head, &body) {
         Ok(()) => Ok(Response::from_parts(head, read_already(body))),
         Err(api) => Err(Failure { api, came: Came::Answer(Box::new(head), body) }),
@@ -218,6 +217,10 @@ enum Came {
 }
 
 impl Failure {
+    fn from_broken(error: BoxError) -> Self {
+        Self { api: ApiError::from_transport_error(&*error), came: Came::Broken(error) }
+    }
+
     /// What kube's client is given after so many tries: a refusal as a `Status`, anything else as an error.
     fn into_answer(self, tries: u32) -> Result<Response<Answered>, BoxError> {
         let api = self.api.with_tries(tries);

@@ -59,13 +59,13 @@ impl RequestError {
             )
             .into(),
             _ if source.is_forbidden() => {
-                let of = |subject: fn(String) -> Subject| {
-                    Command::at_place(Place::Any, Action::ShowRbac(subject("NAME".to_owned())))
-                };
+                let [control_plane, agent] =
+                    [Subject::ControlPlane("NAME".to_owned()), Subject::Agent("NAME".to_owned())]
+                        .map(|subject| Command::at_place(Place::Any, Action::ShowRbac(subject)));
                 Remedy::new("ask an administrator of the cluster for this right (")
-                    .command(of(Subject::ControlPlane))
+                    .command(control_plane)
                     .text(", or ")
-                    .command(of(Subject::Agent))
+                    .command(agent)
                     .text(", prints all required rights), or use a context that has it")
             }
             _ if source.reason == NOT_KUBERNETES => CHECK_SERVER.into(),

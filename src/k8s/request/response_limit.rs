@@ -71,9 +71,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_read_up_to_the_limit_and_not_beyond() {
-        let of = |length: usize| limit_body(Full::new(Bytes::from(vec![b'x'; length])), 1000);
-        assert_eq!(of(1000).collect().await.unwrap().to_bytes().len(), 1000);
-        let error = of(1001).collect().await.unwrap_err();
+        let [whole, too_large] =
+            [1000, 1001].map(|length| limit_body(Full::new(Bytes::from(vec![b'x'; length])), 1000));
+        assert_eq!(whole.collect().await.unwrap().to_bytes().len(), 1000);
+        let error = too_large.collect().await.unwrap_err();
         assert_eq!(error.to_string(), "the server's answer is larger than 128 MiB");
     }
 }

@@ -188,23 +188,23 @@ mod tests {
         assert!(can_heal(&ApiError::from_transport_error(&std::io::Error::other("connection refused"))));
     }
 
+    fn list_pauses(error: &ApiError) -> Vec<Duration> {
+        let mut retries = Retries::new(None);
+        std::iter::from_fn(|| retries.next_pause(error)).collect()
+    }
+
     #[test]
     fn broken_connections_get_the_patience_of_kubectl() {
-        let pauses = |error: ApiError| {
-            let mut retries = Retries::new(None);
-            std::iter::from_fn(|| retries.next_pause(&error)).collect::<Vec<_>>()
-        };
-        let of_kind = |kind: std::io::ErrorKind| ApiError::from_transport_error(&std::io::Error::from(kind));
-        let broken = pauses(of_kind(std::io::ErrorKind::ConnectionReset));
+        let [broken, refused] = [std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::ConnectionRefused]
+            .map(|kind| list_pauses(&ApiError::from_transport_error(&std::io::Error::from(kind))));
         assert_eq!(broken.len(), 10);
         assert!(broken.iter().sum::<Duration>() >= Duration::from_secs(10), "{broken:?}");
-        let refused = pauses(of_kind(std::io::ErrorKind::ConnectionRefused));
         assert!((1..4).contains(&refused.iter().sum::<Duration>().as_secs()), "{refused:?}");
         let mut asks = answer(503, "");
         asks.retry_after = Some(Duration::from_secs(1));
-        assert_eq!(pauses(asks).len(), 10);
+        assert_eq!(list_pauses(&asks).len(), 10);
         let mut asks_too_much = answer(429, "");
         asks_too_much.retry_after = Some(Duration::from_secs(600));
-        assert!(pauses(asks_too_much).is_empty());
+        assert!(list_pauses(&asks_too_much).is_empty());
     }
 }

@@ -78,8 +78,11 @@ impl Server {
             let Some(pause) = retries.next_pause(&error).filter(|_| !final_conflict) else {
                 return Err(error.with_tries(retries.tries()));
             };
-            let request = || format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default());
-            retries.report_retry(&self.events, request, &error);
+            retries.report_retry(
+                &self.events,
+                || format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default()),
+                &error,
+            );
             tokio::time::sleep(pause).await;
         }
     }

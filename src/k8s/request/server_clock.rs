@@ -22,12 +22,11 @@ impl Clock {
     pub(crate) fn observe_date(&self, headers: &HeaderMap, sent: Timestamp) {
         let date = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
         if let Some(date) = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) {
-            let millis = |duration: SignedDuration| i64::try_from(duration.as_millis()).unwrap_or_default();
-            let least = millis(date.timestamp().duration_since(Timestamp::now()));
+            let least = as_milliseconds(date.timestamp().duration_since(Timestamp::now()));
             // Less than the least where our clock was set back meanwhile: what it shows now is what counts.
-            let most = millis(date.timestamp().duration_since(sent) + TOLD).max(least);
-            let mend = |known: i64| Some(known.clamp(least, most));
-            let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, mend);
+            let most = as_milliseconds(date.timestamp().duration_since(sent) + TOLD).max(least);
+            let _ =
+                self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known: i64| Some(known.clamp(least, most)));
         }
     }
 
@@ -36,6 +35,10 @@ impl Clock {
         let before = SignedDuration::from_millis(self.0.load(Ordering::Relaxed));
         Timestamp::now().checked_add(before).unwrap_or_else(|_| Timestamp::now())
     }
+}
+
+fn as_milliseconds(duration: SignedDuration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or_default()
 }
 
 #[cfg(test)]

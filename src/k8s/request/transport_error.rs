@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use super::api_error::ApiError;
 use super::foreign::ForeignAnswer;
 use super::response_limit::TooLarge;
+use crate::api::util::text::contains_any;
 use crate::k8s::connect::exec_plugin::LogInError;
 
 /// The connection broke, and the answer is lost.
@@ -53,8 +54,7 @@ impl ApiError {
         if lower.contains("close_notify") || lower.contains("unexpected eof") {
             return Self::new_synthetic(0, TRANSPORT, "the connection was closed without an answer".to_owned());
         }
-        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        if has(&["invalidcontenttype", "invalid content type"]) {
+        if contains_any(&lower, &["invalidcontenttype", "invalid content type"]) {
             let message =
                 "the server is not a Kubernetes API: it does not speak TLS, but its address begins with https://";
             return Self::new_synthetic(0, NOT_KUBERNETES, message.to_owned());
@@ -66,11 +66,13 @@ impl ApiError {
         let reason = if find_cause::<LogInError>(error).is_some() {
             // Asked again, a plugin would ask its user again.
             AUTH
-        } else if has(&["certificate", "tls"]) {
+        } else if contains_any(&lower, &["certificate", "tls"]) {
             TLS
-        } else if has(&["auth error", "auth exec"]) {
+        } else if contains_any(&lower, &["auth error", "auth exec"]) {
             AUTH
-        } else if find_cause::<TooLarge>(error).is_some() || has(&["name or service not known", "no such host"]) {
+        } else if find_cause::<TooLarge>(error).is_some()
+            || contains_any(&lower, &["name or service not known", "no such host"])
+        {
             UNREADABLE
         } else if is_unreached(error) {
             UNREACHED

@@ -166,8 +166,8 @@ const NODE_PORT: &str = "exposure.nodePort";
 
 fn check_architecture(facts: &HostingFacts) -> CheckResult {
     let known = &facts.wanted.architectures;
-    let usable = || facts.nodes.iter().filter(|node| node.usable && !node.architecture.is_empty());
-    let (good, bad): (Vec<_>, Vec<_>) = usable().partition(|node| known.contains(&node.architecture));
+    let usable = facts.nodes.iter().filter(|node| node.usable && !node.architecture.is_empty());
+    let (good, bad): (Vec<_>, Vec<_>) = usable.partition(|node| known.contains(&node.architecture));
     let others: Vec<String> = bad.iter().map(|node| format!("{} ({})", node.name, node.architecture)).collect();
     match (good.is_empty(), others.is_empty()) {
         (_, true) => {
@@ -273,7 +273,7 @@ fn check_storage(facts: &HostingFacts) -> CheckResult {
             "allow `list` on storageclasses",
         );
     }
-    let names = || facts.classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
+    let names = facts.classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
     let defaults: Vec<&str> = facts.default_classes().map(|class| class.name.as_str()).collect();
     if wanted.storage_class.is_none() && defaults.len() > 1 && refuses_two_defaults(&facts.git_version) {
         return CheckResult::new_failure(
@@ -298,7 +298,7 @@ fn check_storage(facts: &HostingFacts) -> CheckResult {
             if facts.classes.is_empty() {
                 "install a storage provisioner; the cluster has no StorageClass at all".to_owned()
             } else {
-                format!("choose one of: {}", names())
+                format!("choose one of: {names}")
             },
         ),
         (None, None) if facts.classes.is_empty() => CheckResult::new_failure(
@@ -306,7 +306,7 @@ fn check_storage(facts: &HostingFacts) -> CheckResult {
             "configure a storage provisioner with a default StorageClass, then install again",
         ),
         (None, None) => CheckResult::new_failure(
-            format!("no StorageClass is the default (existing: {}), so etcd's volume cannot be provisioned", names()),
+            format!("no StorageClass is the default (existing: {names}), so etcd's volume cannot be provisioned"),
             Remedy::new(format!(
                 "make one the default (annotation `{}: \"true\"`), or choose one with ",
                 DEFAULT_CLASS[0]

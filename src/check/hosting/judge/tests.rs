@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::api::version::KubeMinor;
 use crate::check::hosting::{ClassFacts, Collision, NodeFacts};
-use crate::check::pod_references::Reference;
+use crate::check::pod_references::tests::missing_reference;
 use crate::check::quota::Allowance;
 use crate::check::quota::limits::{LimitFacts, LimitedBy};
 use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
@@ -13,7 +13,7 @@ use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
 use crate::check::secret_readers::SecretReader;
 use crate::check::sidecars::tests::injected;
 use crate::check::support::Support;
-use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
+use crate::check::{CheckResult, Judged, change_facts, evaluate_failing_check, only_failure, run_checks};
 
 fn fit() -> HostingFacts {
     HostingFacts {
@@ -46,42 +46,39 @@ fn failure(facts: &HostingFacts) -> (&'static str, String, Remedy) {
     only_failure(&CHECKS, facts)
 }
 
+fn quota_of(resource: &str, hard: i128, used: i128) -> QuotaFacts {
+    let resources = vec![ResourceFacts { name: resource.to_owned(), hard, used }];
+    QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }
+}
+
 /// For each check facts for which it does not hold.
 fn unfit_facts() -> Vec<(&'static str, HostingFacts)> {
-    let changed = |change: &dyn Fn(&mut HostingFacts)| {
-        let mut facts = fit();
-        change(&mut facts);
-        facts
-    };
-    let other_minor = changed(&|facts| {
+    let other_minor = change_facts(fit(), |facts| {
         facts.git_version = "v1.31.4".to_owned();
         facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.2".to_owned(), "v1.1".to_owned()]);
     });
-    let quota = changed(&|facts| {
-        let resources = vec![ResourceFacts { name: "pods".to_owned(), hard: 5000, used: 2000 }];
-        facts.namespace.allowance.quotas =
-            vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
+    let quota = change_facts(fit(), |facts| {
+        facts.namespace.allowance.quotas = vec![quota_of("pods", 5000, 2000)];
         facts.wanted.taken.needs =
             Needs { pods: vec![PodNeeds { replicas: 4, ..PodNeeds::default() }], ..Needs::default() };
     });
-    let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned(), installed: false };
-    let port = changed(&|facts| {
+    let taken = Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned(), installed: false };
+    let port = change_facts(fit(), |facts| {
         facts.wanted.node_port = Some(32222);
         facts.node_port_holders = vec!["web/front".to_owned()];
     });
-    let missing = |name: &str| BTreeMap::from([(name.to_owned(), Reference::Missing)]);
     vec![
         ("kubernetes-version", other_minor),
-        ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
-        ("clock", changed(&|facts| facts.clock_ahead = Some(-400))),
-        ("nodes", changed(&|facts| facts.nodes[0].usable = false)),
-        ("architecture", changed(&|facts| facts.nodes[0].architecture = "s390x".to_owned())),
-        ("access", changed(&|facts| facts.forbidden = vec!["create secrets in namespace fleet".to_owned()])),
-        ("namespace", changed(&|facts| facts.namespace.terminating = true)),
-        ("pod-security", changed(&|facts| facts.namespace.pod_security = Some("strict".to_owned()))),
+        ("autopilot", change_facts(fit(), |facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
+        ("clock", change_facts(fit(), |facts| facts.clock_ahead = Some(-400))),
+        ("nodes", change_facts(fit(), |facts| facts.nodes[0].usable = false)),
+        ("architecture", change_facts(fit(), |facts| facts.nodes[0].architecture = "s390x".to_owned())),
+        ("access", change_facts(fit(), |facts| facts.forbidden = vec!["create secrets in namespace fleet".to_owned()])),
+        ("namespace", change_facts(fit(), |facts| facts.namespace.terminating = true)),
+        ("pod-security", change_facts(fit(), |facts| facts.namespace.pod_security = Some("strict".to_owned()))),
         (
             "secret-readers",
-            changed(&|facts| {
+            change_facts(fit(), |facts| {
                 facts.namespace.readers.found = vec![SecretReader {
                     subject: "Group developers".to_owned(),
                     binding: "team".to_owned(),
@@ -89,28 +86,30 @@ fn unfit_facts() -> Vec<(&'static str, HostingFacts)> {
                 }];
             }),
         ),
-        ("existing", changed(&|facts| facts.namespace.control_planes = vec!["other".to_owned()])),
+        ("existing", change_facts(fit(), |facts| facts.namespace.control_planes = vec!["other".to_owned()])),
         (
             "leftovers",
-            changed(&|facts| drop(facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned()))),
+            change_facts(fit(), |facts| {
+                drop(facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned()));
+            }),
         ),
-        ("names", changed(&|facts| facts.collisions = vec![taken()])),
+        ("names", change_facts(fit(), |facts| facts.collisions = vec![taken])),
         (
             "values",
-            changed(&|facts| {
+            change_facts(fit(), |facts| {
                 facts.forgotten = vec!["scheduler.replicas: 3, would become 1".to_owned()];
             }),
         ),
         ("quota", quota),
-        ("pull-secrets", changed(&|facts| facts.references.pull_secrets = missing("regcred"))),
-        ("classes", changed(&|facts| facts.references.priority_classes = missing("high"))),
-        ("sidecars", changed(&|facts| facts.namespace.sidecars = injected())),
-        ("storage", changed(&|facts| facts.classes[0].is_default = false)),
+        ("pull-secrets", change_facts(fit(), |facts| facts.references.pull_secrets = missing_reference("regcred"))),
+        ("classes", change_facts(fit(), |facts| facts.references.priority_classes = missing_reference("high"))),
+        ("sidecars", change_facts(fit(), |facts| facts.namespace.sidecars = injected())),
+        ("storage", change_facts(fit(), |facts| facts.classes[0].is_default = false)),
         ("node-port", port),
-        ("load-balancer", changed(&|facts| facts.wanted.load_balancer = true)),
+        ("load-balancer", change_facts(fit(), |facts| facts.wanted.load_balancer = true)),
         (
             "network-policies",
-            changed(&|facts| {
+            change_facts(fit(), |facts| {
                 facts.wanted.network_policies = true;
                 facts.nodes[0].ignores_policies = true;
             }),
@@ -166,14 +165,11 @@ fn no_check_looks_at_what_it_does_not_wait_for() {
         read::SERVICES,
         read::NAMES,
     ];
-    let unread = || {
-        let mut facts = fit();
-        facts.unread = reads.into_iter().map(|read| (read, "forbidden".to_owned())).collect();
-        facts
-    };
+    let mut unread = fit();
+    unread.unread = reads.into_iter().map(|read| (read, "forbidden".to_owned())).collect();
     for check in &CHECKS {
         let others: Vec<&str> = reads.into_iter().filter(|read| !check.reads.contains(read)).collect();
-        for facts in unfit_facts().into_iter().map(|(_, facts)| facts).chain([fit(), unread()]) {
+        for facts in unfit_facts().into_iter().map(|(_, facts)| facts).chain([fit(), unread.clone()]) {
             assert_eq!((check.evaluate)(&before(&others, &facts)), (check.evaluate)(&facts), "{}", check.id);
         }
     }
@@ -313,21 +309,36 @@ fn the_data_of_another_control_plane_is_never_started_on() {
 #[test]
 fn taken_names_are_told_with_their_owner() {
     let mut facts = fit();
-    let taken = |installed| Collision { object: "Service/etcd".to_owned(), owner: "helm".to_owned(), installed };
-    facts.collisions = vec![taken(false)];
+    let taken = Collision { object: "Service/etcd".to_owned(), owner: "helm".to_owned(), installed: false };
+    facts.collisions = vec![taken.clone()];
     assert!(
         failure(&facts).1.contains("Service/etcd (helm)") && failure(&facts).2.lone_flags().contains(&&Flag::Adopt)
     );
-    facts.collisions.push(taken(true));
+    facts.collisions.push(Collision { installed: true, ..taken });
     assert!(!failure(&facts).2.lone_flags().contains(&&Flag::Adopt), "it would be refused");
+}
+
+/// What the warnings say about facts for which no check fails.
+fn join_warnings(facts: &HostingFacts) -> String {
+    let report = run_checks(&CHECKS, facts, &[]);
+    assert_eq!(report.failures().count(), 0, "{report:?}");
+    report.warnings().map(|(_, problem)| problem.what.clone()).collect()
+}
+
+fn range_with_default(cpu: i128) -> LimitFacts {
+    LimitFacts {
+        name: "range".to_owned(),
+        by: LimitedBy::Container,
+        min: BTreeMap::new(),
+        max: BTreeMap::new(),
+        ratio: BTreeMap::new(),
+        default: [("cpu".to_owned(), cpu)].into(),
+        default_request: BTreeMap::new(),
+    }
 }
 
 #[test]
 fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
-    let quota = |resource: &str, hard, used| {
-        let resources = vec![ResourceFacts { name: resource.to_owned(), hard, used }];
-        QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }
-    };
     let mut facts = fit();
     let container = ContainerNeeds {
         name: "a".to_owned(),
@@ -342,30 +353,28 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         ..PodNeeds::default()
     };
     facts.wanted.taken.needs = Needs { pods: vec![pods.clone()], ..Needs::default() };
-    facts.namespace.allowance.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
+    facts.namespace.allowance.quotas = vec![quota_of("pods", 5000, 1000), quota_of("gold", 0, 0)];
     assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
-    facts.namespace.allowance.quotas = vec![quota("pods", 5000, 2000)];
+    facts.namespace.allowance.quotas = vec![quota_of("pods", 5000, 2000)];
     assert!(failure(&facts).1.contains("has 3 pods left, 4 needed"), "{}", failure(&facts).1);
-    facts.namespace.allowance.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
+    facts.namespace.allowance.quotas = vec![quota_of("requests.memory", 1_048_576_000, 0)];
     assert!(failure(&facts).1.contains("has 1Mi requests.memory left, 2Mi needed"), "{}", failure(&facts).1);
-    facts.namespace.allowance.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
+    facts.namespace.allowance.quotas = vec![quota_of("limits.cpu", 1_000_000, 0)];
     assert!(failure(&facts).1.contains("requires limits.cpu for every container"));
     // What a LimitRange does or may do about it, and a quota that may be about other pods.
-    let warned = |facts: &HostingFacts| {
-        let report = run_checks(&CHECKS, facts, &[]);
-        assert_eq!(report.failures().count(), 0, "{report:?}");
-        report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
-    };
     facts.namespace.allowance.limits_unread = Some("forbidden".to_owned());
-    assert!(warned(&facts).contains("the LimitRanges, which may set it, could not be read"));
+    assert!(join_warnings(&facts).contains("the LimitRanges, which may set it, could not be read"));
     // What was not read was not judged, whatever else is enough.
     let quotas = std::mem::take(&mut facts.namespace.allowance.quotas);
-    assert!(warned(&facts).contains("LimitRanges could not be listed: forbidden"));
+    assert!(join_warnings(&facts).contains("LimitRanges could not be listed: forbidden"));
     facts.namespace.allowance.quotas_unread = Some("refused".to_owned());
-    assert!(warned(&facts).contains("quotas could not be listed: refused; LimitRanges could not be listed: forbidden"));
+    assert!(
+        join_warnings(&facts)
+            .contains("quotas could not be listed: refused; LimitRanges could not be listed: forbidden")
+    );
     facts.namespace.allowance.limits_unread = None;
     facts.namespace.allowance.quotas_unread = Some("forbidden".to_owned());
-    assert!(warned(&facts).contains("quotas could not be listed: forbidden"));
+    assert!(join_warnings(&facts).contains("quotas could not be listed: forbidden"));
     let low = [("memory".to_owned(), 1_000_000)].into();
     facts.namespace.allowance.limits = vec![LimitFacts {
         name: "range".to_owned(),
@@ -380,49 +389,45 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     facts.namespace.allowance = Allowance { quotas, ..Allowance::default() };
     facts.namespace.allowance.quotas[0].scopes =
         vec![ScopeFacts { name: "PriorityClass".to_owned(), ..ScopeFacts::default() }];
-    assert!(warned(&facts).contains("small requires"));
+    assert!(join_warnings(&facts).contains("small requires"));
     facts.namespace.allowance.quotas[0].scopes.clear();
-    let stating = |cpu| LimitFacts {
-        name: "range".to_owned(),
-        by: LimitedBy::Container,
-        min: BTreeMap::new(),
-        max: BTreeMap::new(),
-        ratio: BTreeMap::new(),
-        default: [("cpu".to_owned(), cpu)].into(),
-        default_request: BTreeMap::new(),
-    };
-    facts.namespace.allowance.limits = vec![stating(250)];
-    assert_eq!(warned(&facts), "");
+    facts.namespace.allowance.limits = vec![range_with_default(250)];
+    assert_eq!(join_warnings(&facts), "");
     // What it states is taken from the quota as well.
-    facts.namespace.allowance.quotas = vec![quota("limits.cpu", 900, 0)];
+    facts.namespace.allowance.quotas = vec![quota_of("limits.cpu", 900, 0)];
     assert!(failure(&facts).1.contains("has 900m limits.cpu left, 1 needed"), "{}", failure(&facts).1);
     // And no container may ask for more than its limit, whoever sets that.
     facts.namespace.allowance.quotas = Vec::new();
-    facts.namespace.allowance.limits = vec![stating(100)];
+    facts.namespace.allowance.limits = vec![range_with_default(100)];
     assert!(failure(&facts).1.contains("a cpu limit of 100m for container a of Deployment a, which requests 200m"));
     // What is installed is counted already, but for what a rolling update makes beside it.
     facts.namespace.allowance.limits.clear();
     facts.wanted.taken.needs = Needs::default();
-    facts.namespace.allowance.quotas = vec![quota("pods", 4000, 4000)];
-    assert_eq!(warned(&facts), "");
+    facts.namespace.allowance.quotas = vec![quota_of("pods", 4000, 4000)];
+    assert_eq!(join_warnings(&facts), "");
     facts.wanted.taken.replaced = vec![pods];
-    assert!(warned(&facts).contains("has 0 pods left, 1 needed in addition to the running pods of Deployment a"));
+    assert!(
+        join_warnings(&facts).contains("has 0 pods left, 1 needed in addition to the running pods of Deployment a")
+    );
     // A LimitRange refuses the pods that take their place as well.
     facts.namespace.allowance.quotas.clear();
-    facts.namespace.allowance.limits = vec![stating(100)];
+    facts.namespace.allowance.limits = vec![range_with_default(100)];
     assert!(failure(&facts).1.contains("a cpu limit of 100m for container a of Deployment a"));
+}
+
+fn class_created_at(created: i64, name: &str, is_default: bool) -> ClassFacts {
+    ClassFacts { name: name.to_owned(), is_default, provisioner: "x.io/y".to_owned(), created }
 }
 
 #[test]
 fn of_several_default_classes_the_one_counts_that_this_api_server_takes() {
-    let class = |name: &str, is_default, created| ClassFacts {
-        name: name.to_owned(),
-        is_default,
-        provisioner: "x.io/y".to_owned(),
-        created,
-    };
     let mut facts = fit();
-    facts.classes = vec![class("old", true, 1), class("b", true, 5), class("a", true, 5), class("newest", false, 9)];
+    facts.classes = vec![
+        class_created_at(1, "old", true),
+        class_created_at(5, "b", true),
+        class_created_at(5, "a", true),
+        class_created_at(9, "newest", false),
+    ];
     for (version, expected) in [
         ("v1.26.0", Ok("StorageClass a ")),
         ("v1.31.4", Ok("StorageClass a ")),

@@ -128,18 +128,24 @@ mod tests {
         json!([{"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": [resource]}])
     }
 
+    /// The request of the service that a policy about this resource matches.
+    fn match_requests(group: &str, resource: &str) -> Option<String> {
+        matches(&json!({"resourceRules": rules(group, resource)}), &json!({}))
+    }
+
     #[test]
     fn what_matches_requests_of_the_service_is_found() {
-        let none = json!({});
-        let of = |group: &str, resource: &str| matches(&json!({"resourceRules": rules(group, resource)}), &none);
-        assert_eq!(of("*", "*").as_deref(), Some("leases.coordination.k8s.io"));
-        assert_eq!(of("cluster.fleet-scheduler.io", "*/*").as_deref(), Some("clusters.cluster.fleet-scheduler.io"));
+        assert_eq!(match_requests("*", "*").as_deref(), Some("leases.coordination.k8s.io"));
         assert_eq!(
-            of("cluster.fleet-scheduler.io", "schedules/status").as_deref(),
+            match_requests("cluster.fleet-scheduler.io", "*/*").as_deref(),
+            Some("clusters.cluster.fleet-scheduler.io")
+        );
+        assert_eq!(
+            match_requests("cluster.fleet-scheduler.io", "schedules/status").as_deref(),
             Some("schedules.cluster.fleet-scheduler.io")
         );
-        assert_eq!(of("apps", "deployments"), None);
-        assert_eq!(of("*", "pods"), None);
+        assert_eq!(match_requests("apps", "deployments"), None);
+        assert_eq!(match_requests("*", "pods"), None);
     }
 
     #[test]
@@ -165,8 +171,8 @@ mod tests {
     #[test]
     fn the_kinds_of_the_services_own_api_are_among_those_that_are_guarded() {
         for definition in crate::api::crd::crds::list_crds() {
-            let word = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap();
-            let (group, plural) = (word("/spec/group"), word("/spec/names/plural"));
+            let [group, plural] = ["/spec/group", "/spec/names/plural"]
+                .map(|path| definition.pointer(path).and_then(Value::as_str).unwrap());
             // The scheduler reads policies; it writes their status alone.
             let is_listed = OWN_REQUESTS.contains(&(group, plural)) || plural == "schedulepolicies";
             assert!(is_own_group(group) && is_listed, "{plural}.{group}");

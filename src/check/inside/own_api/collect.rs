@@ -122,10 +122,9 @@ pub(super) struct Rule {
 
 impl Rule {
     fn format_rule(&self) -> String {
-        let has_star = |words: &[String]| words.iter().any(|word| word == "*" || word == "*/*");
         let operations =
-            if has_star(&self.operations) { "every request".to_owned() } else { self.operations.join(", ") };
-        if has_star(&self.api_groups) && has_star(&self.resources) {
+            if names_everything(&self.operations) { "every request".to_owned() } else { self.operations.join(", ") };
+        if names_everything(&self.api_groups) && names_everything(&self.resources) {
             return format!("{operations} of every kind");
         }
         let group = match self.api_groups.as_slice() {
@@ -136,6 +135,10 @@ impl Rule {
         let resources = self.resources.iter().map(|resource| format!("{resource}{group}"));
         format!("{operations} of {}", first_of(resources, NAMED, ", "))
     }
+}
+
+fn names_everything(words: &[String]) -> bool {
+    words.iter().any(|word| word == "*" || word == "*/*")
 }
 
 /// Part of an APIService.
@@ -164,10 +167,9 @@ fn collect_webhooks(kind: &'static str, plugin: &'static str, found: Vec<Configu
 }
 
 fn api_services(found: Vec<Aggregated>) -> Vec<Served> {
-    let is_available = |service: &Aggregated| {
-        service.status.conditions.iter().any(|one| one.type_ == "Available" && one.status == "True")
-    };
-    let silent = found.into_iter().filter(|service| !is_available(service));
+    let silent = found.into_iter().filter(|service| {
+        !service.status.conditions.iter().any(|one| one.type_ == "Available" && one.status == "True")
+    });
     silent
         .filter_map(|one| Some(Served { name: one.metadata.name, service: one.spec.service?.format_service_name() }))
         .collect()
@@ -176,20 +178,19 @@ fn api_services(found: Vec<Aggregated>) -> Vec<Served> {
 /// Returns the definitions of which objects must be converted by a Service when they are listed: those that are stored
 /// in another version than the one that controllers ask for, which is the served version of the highest priority.
 pub(in crate::check::inside) fn find_converted_kinds(found: &[Definition]) -> Vec<Served> {
-    let has_to = |definition: &Definition| {
-        let versions = &definition.spec.versions;
-        let asked = versions.iter().filter(|version| version.served);
-        let asked = asked.max_by_key(|version| Version::parse(&version.name).priority())?;
-        let stored = versions.iter().filter(|version| version.storage).map(|version| &version.name);
-        let differs = stored.chain(&definition.status.stored_versions).any(|stored| *stored != asked.name);
-        differs.then_some(())
-    };
-    let called = |definition: &Definition| {
+    let converted = found.iter().filter(|definition| is_stored_differently(definition)).filter_map(|definition| {
         let service = definition.spec.conversion.webhook.as_ref()?.client_config.service.as_ref()?;
-        has_to(definition)?;
         Some(Served { name: definition.metadata.name.clone(), service: service.format_service_name() })
-    };
-    found.iter().filter_map(called).collect()
+    });
+    converted.collect()
+}
+
+fn is_stored_differently(definition: &Definition) -> bool {
+    let versions = &definition.spec.versions;
+    let asked = versions.iter().filter(|version| version.served);
+    let Some(asked) = asked.max_by_key(|version| Version::parse(&version.name).priority()) else { return false };
+    let stored = versions.iter().filter(|version| version.storage).map(|version| &version.name);
+    stored.chain(&definition.status.stored_versions).any(|stored| *stored != asked.name)
 }
 
 /// Objects of a kind of one API group; none where it is not served.
@@ -203,7 +204,6 @@ pub(in crate::check::inside) async fn own_api(hub: &Client) -> OwnApi {
 }
 
 async fn read_own_api(hub: &Client) -> Result<OwnApi, kube::Error> {
-    let admission = |plural: &'static str| format!("admissionregistration.k8s.io/v1/{plural}");
     let paths = [
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",
@@ -212,7 +212,7 @@ async fn read_own_api(hub: &Client) -> Result<OwnApi, kube::Error> {
         "mutatingadmissionpolicies",
         "mutatingadmissionpolicybindings",
     ]
-    .map(admission);
+    .map(|plural| format!("admissionregistration.k8s.io/v1/{plural}"));
     let (mutating, validating, policies, bindings, mutating_policies, mutating_bindings, aggregated) = tokio::try_join!(
         list_if_served::<Configuration>(hub, &paths[0]),
         list_if_served::<Configuration>(hub, &paths[1]),
@@ -248,15 +248,24 @@ mod tests {
         .unwrap()
     }
 
+    fn served_version(name: &str, storage: bool) -> Value {
+        json!({"name": name, "served": true, "storage": storage})
+    }
+
+    fn is_converted(versions: &Value, stored: &Value) -> bool {
+        !find_converted_kinds(&[definition(versions, stored)]).is_empty()
+    }
+
     #[test]
     fn a_definition_is_converted_where_it_is_stored_in_another_version_than_is_asked_for() {
-        let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage});
-        let is = |versions: &Value, stored: &Value| !find_converted_kinds(&[definition(versions, stored)]).is_empty();
-        let newest = json!([version("v1beta1", false), version("v1", true)]);
-        assert!(!is(&newest, &json!(["v1"])), "what is asked for is what is stored");
-        assert!(is(&newest, &json!(["v1beta1", "v1"])), "some may be stored in the older version");
-        assert!(is(&json!([version("v1", false), version("v1beta1", true)]), &json!(["v1beta1"])));
-        assert!(!is(&json!([version("v2", true), version("v1", false)]), &json!(["v2"])));
+        let newest = json!([served_version("v1beta1", false), served_version("v1", true)]);
+        assert!(!is_converted(&newest, &json!(["v1"])), "what is asked for is what is stored");
+        assert!(is_converted(&newest, &json!(["v1beta1", "v1"])), "some may be stored in the older version");
+        assert!(is_converted(
+            &json!([served_version("v1", false), served_version("v1beta1", true)]),
+            &json!(["v1beta1"])
+        ));
+        assert!(!is_converted(&json!([served_version("v2", true), served_version("v1", false)]), &json!(["v2"])));
         let without = Definition {
             spec: DefinitionSpec { conversion: Conversion::default(), ..definition(&newest, &json!(["v1beta1"])).spec },
             ..definition(&newest, &json!(["v1beta1"]))
@@ -264,34 +273,42 @@ mod tests {
         assert_eq!(find_converted_kinds(&[without]), []);
     }
 
+    fn collect_webhook(webhook: Value) -> Vec<Webhook> {
+        let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
+        collect_webhooks("K", "P", vec![from_value(configuration).unwrap()])
+    }
+
     #[test]
     fn webhooks_that_need_not_answer_or_are_no_services_are_left_out() {
-        let of = |webhook: Value| {
-            let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
-            collect_webhooks("K", "P", vec![from_value(configuration).unwrap()])
-        };
         let rules = json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": ["networking.k8s.io"], "resources": ["ingresses"]}]);
         let service = json!({"service": {"namespace": "n", "name": "s"}});
-        let found = of(json!({"clientConfig": service, "rules": rules}));
+        let found = collect_webhook(json!({"clientConfig": service, "rules": rules}));
         assert_eq!(found[0].requests, "CREATE, UPDATE of ingresses.networking.k8s.io");
-        assert_eq!(of(json!({"clientConfig": service, "failurePolicy": "Ignore", "rules": rules})), []);
-        assert_eq!(of(json!({"clientConfig": {"url": "https://x.example"}, "rules": rules})), []);
+        assert_eq!(collect_webhook(json!({"clientConfig": service, "failurePolicy": "Ignore", "rules": rules})), []);
+        assert_eq!(collect_webhook(json!({"clientConfig": {"url": "https://x.example"}, "rules": rules})), []);
         let all = json!([{"operations": ["*"], "apiGroups": ["*"], "resources": ["*/*"]}]);
-        assert_eq!(of(json!({"clientConfig": service, "rules": all}))[0].requests, "every request of every kind");
+        assert_eq!(
+            collect_webhook(json!({"clientConfig": service, "rules": all}))[0].requests,
+            "every request of every kind"
+        );
         let core = json!([{"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods", "services"]}]);
-        assert_eq!(of(json!({"clientConfig": service, "rules": core}))[0].requests, "CREATE of pods, services");
+        assert_eq!(
+            collect_webhook(json!({"clientConfig": service, "rules": core}))[0].requests,
+            "CREATE of pods, services"
+        );
+    }
+
+    fn collect_api_service(spec: Value, available: &str) -> Vec<Served> {
+        let status = json!({"conditions": [{"type": "Available", "status": available}]});
+        let found = json!({"metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": spec, "status": status});
+        api_services(vec![from_value(found).unwrap()])
     }
 
     #[test]
     fn an_api_service_that_answers_or_has_no_service_is_left_out() {
-        let of = |spec: Value, available: &str| {
-            let status = json!({"conditions": [{"type": "Available", "status": available}]});
-            let found = json!({"metadata": {"name": "v1beta1.metrics.k8s.io"}, "spec": spec, "status": status});
-            api_services(vec![from_value(found).unwrap()])
-        };
         let service = json!({"service": {"namespace": "kube-system", "name": "metrics-server"}});
-        assert_eq!(of(service.clone(), "False")[0].service, "kube-system/metrics-server");
-        assert_eq!(of(service, "True"), []);
-        assert_eq!(of(json!({"group": "apps"}), "False"), []);
+        assert_eq!(collect_api_service(service.clone(), "False")[0].service, "kube-system/metrics-server");
+        assert_eq!(collect_api_service(service, "True"), []);
+        assert_eq!(collect_api_service(json!({"group": "apps"}), "False"), []);
     }
 }

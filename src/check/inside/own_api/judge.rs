@@ -1,6 +1,6 @@
 //! Checks of what acts on the API server of a control plane: pure judgements, each with what to type.
 
-use super::{OwnApi, PolicyBinding, Served, Webhook};
+use super::{OwnApi, Served, Webhook};
 use crate::api::admission;
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
@@ -45,8 +45,9 @@ pub(in crate::check::inside) fn check_webhooks(facts: &HealthFacts) -> CheckResu
     }
     let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
     let arguments = components.get(API_SERVER).map(|component| component.arguments.as_slice()).unwrap_or_default();
-    let is_called = |webhook: &&Webhook| !admission::is_disabled(arguments.iter().map(String::as_str), webhook.plugin);
-    let called: Vec<&Webhook> = found.iter().filter(is_called).collect();
+    let called =
+        found.iter().filter(|webhook| !admission::is_disabled(arguments.iter().map(String::as_str), webhook.plugin));
+    let called: Vec<&Webhook> = called.collect();
     let Some(first) = called.first() else {
         let are = if stored == 1 { "1 configuration is" } else { &format!("{stored} configurations are") };
         return CheckResult::Passed(format!("{are} stored for workload clusters and not called here"));
@@ -108,7 +109,7 @@ pub(in crate::check::inside) fn admission_policies(facts: &HealthFacts) -> Check
     let Some(first) = found.first() else {
         return CheckResult::Passed("none matches requests of the scheduler and the agents".to_owned());
     };
-    let text = |one: &PolicyBinding| format!("{} {} (policy {}, {})", one.kind, one.name, one.policy, one.matches);
+    let named = found.iter().map(|one| format!("{} {} (policy {}, {})", one.kind, one.name, one.policy, one.matches));
     let remedy = Remedy::new(
         "exclude them with `excludeResourceRules` in the policy's `matchConstraints`: groups `*.fleet-scheduler.io`, \
          `coordination.k8s.io` and `certificates.k8s.io`, resources `*/*`; or delete the binding: ",
@@ -116,7 +117,7 @@ pub(in crate::check::inside) fn admission_policies(facts: &HealthFacts) -> Check
     CheckResult::new_failure(
         format!(
             "admission policies match requests of the scheduler and the agents and may deny them: {}",
-            first_of(found.iter().map(text), NAMED, "; ")
+            first_of(named, NAMED, "; ")
         ),
         add_delete_command(remedy, first.kind, &first.name),
     )

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::api::remedy::Part;
-use crate::check::pod_references::Reference;
+use crate::check::pod_references::tests::missing_reference;
 use crate::check::quota::Allowance;
 use crate::check::quota::needs::PodNeeds;
 use crate::check::quota::quotas::{QuotaFacts, ResourceFacts};
@@ -11,7 +11,9 @@ use crate::check::sidecars::tests::injected;
 use crate::check::support::Support;
 use crate::check::workload::EarlierCopies;
 use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
-use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
+use crate::check::{
+    CheckResult, Judged, change_facts, evaluate_failing_check, only_failure, result_of_check, run_checks,
+};
 use crate::k8s::connect::init_kubeconfig::Init;
 
 fn init() -> Init {
@@ -85,64 +87,67 @@ fn left_behind() -> EarlierCopies {
     EarlierCopies { claims: vec!["shop/data".to_owned()], workloads: 3, are_more: false }
 }
 
+fn usable_init(version: &str, token: TokenFacts) -> InitFacts {
+    InitFacts::Usable { init: Box::new(init()), version: Some(version.to_owned()), token }
+}
+
+fn member_facts(name: &str, id: &str) -> MemberFacts {
+    MemberFacts { name: name.to_owned(), id: id.to_owned() }
+}
+
 pub(in crate::check) fn examples() -> Vec<Judged> {
-    let changed = |change: &dyn Fn(&mut WorkloadFacts)| {
-        let mut facts = fit();
-        change(&mut facts);
-        facts
-    };
-    let usable =
-        |version: &str, token| InitFacts::Usable { init: Box::new(init()), version: Some(version.to_owned()), token };
-    let full = |facts: &mut WorkloadFacts| facts.allowance = full();
     let reader =
-        || SecretReader { subject: "Group developers".to_owned(), binding: "team".to_owned(), role: "edit".to_owned() };
-    let agent = |name: &str| vec![agent(name, "fleet", None)];
-    let missing = |name: &str| BTreeMap::from([(name.to_owned(), Reference::Missing)]);
-    let member = |id: &str| vec![MemberFacts { name: "m".to_owned(), id: id.to_owned() }];
+        SecretReader { subject: "Group developers".to_owned(), binding: "team".to_owned(), role: "edit".to_owned() };
     vec![
-        ("kubernetes-version", changed(&|facts| facts.git_version = "v1.31.4".to_owned())),
-        ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
-        ("clock", changed(&|facts| facts.clock_ahead = Some(-7200))),
-        ("access", changed(&|facts| facts.forbidden = vec!["create clusterroles".to_owned()])),
-        ("namespace", changed(&|facts| facts.namespace_exists = false)),
-        ("secret-readers", changed(&|facts| facts.readers.found = vec![reader()])),
-        ("quota", changed(&full)),
-        ("pull-secrets", changed(&|facts| facts.references.pull_secrets = missing("regcred"))),
-        ("classes", changed(&|facts| facts.references.priority_classes = missing("high"))),
-        ("sidecars", changed(&|facts| facts.sidecars = injected())),
-        ("init-secret", changed(&|facts| facts.init = InitFacts::Missing)),
-        ("init-token", changed(&|facts| facts.init = usable("v0.7.1", TokenFacts::Refused))),
-        ("skew", changed(&|facts| facts.init = usable("v1.1.0", TokenFacts::Accepted))),
-        ("existing-agent", changed(&|facts| facts.agents = agent("other"))),
-        ("earlier-copies", changed(&|facts| facts.earlier_copies = left_behind())),
+        ("kubernetes-version", change_facts(fit(), |facts| facts.git_version = "v1.31.4".to_owned())),
+        ("autopilot", change_facts(fit(), |facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
+        ("clock", change_facts(fit(), |facts| facts.clock_ahead = Some(-7200))),
+        ("access", change_facts(fit(), |facts| facts.forbidden = vec!["create clusterroles".to_owned()])),
+        ("namespace", change_facts(fit(), |facts| facts.namespace_exists = false)),
+        ("secret-readers", change_facts(fit(), |facts| facts.readers.found = vec![reader])),
+        ("quota", change_facts(fit(), |facts| facts.allowance = full())),
+        ("pull-secrets", change_facts(fit(), |facts| facts.references.pull_secrets = missing_reference("regcred"))),
+        ("classes", change_facts(fit(), |facts| facts.references.priority_classes = missing_reference("high"))),
+        ("sidecars", change_facts(fit(), |facts| facts.sidecars = injected())),
+        ("init-secret", change_facts(fit(), |facts| facts.init = InitFacts::Missing)),
+        ("init-token", change_facts(fit(), |facts| facts.init = usable_init("v0.7.1", TokenFacts::Refused))),
+        ("skew", change_facts(fit(), |facts| facts.init = usable_init("v1.1.0", TokenFacts::Accepted))),
+        ("existing-agent", change_facts(fit(), |facts| facts.agents = vec![agent("other", "fleet", None)])),
+        ("earlier-copies", change_facts(fit(), |facts| facts.earlier_copies = left_behind())),
         (
             "registered-elsewhere",
-            changed(&|facts| {
-                facts.agents = agent("m");
+            change_facts(fit(), |facts| {
+                facts.agents = vec![agent("m", "fleet", None)];
                 facts.registered_with = "another".to_owned();
             }),
         ),
-        ("cluster-name", changed(&|facts| facts.members = Some(member("other-id")))),
+        ("cluster-name", change_facts(fit(), |facts| facts.members = Some(vec![member_facts("m", "other-id")]))),
     ]
     .into_iter()
     .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
     .collect()
 }
 
+fn judge_agents(agents: Vec<AgentFacts>) -> CheckResult {
+    result_of_check(&CHECKS, "existing-agent", &WorkloadFacts { agents, ..fit() })
+}
+
 #[test]
 fn an_agent_of_another_fleet_is_no_obstacle_in_another_namespace() {
-    let judged = |agents: Vec<AgentFacts>| {
-        let facts = WorkloadFacts { agents, ..fit() };
-        let mut report = run_checks(&CHECKS, &facts, &[]);
-        let judged = report.judged.iter().position(|judged| judged.id == "existing-agent").unwrap();
-        report.judged.swap_remove(judged).result
+    assert!(matches!(
+        judge_agents(vec![agent("m", "fleet", None), agent("m", "two", Some(false))]),
+        CheckResult::Passed(_)
+    ));
+    assert!(matches!(judge_agents(vec![agent("other", "two", Some(false))]), CheckResult::Passed(_)));
+    assert!(matches!(judge_agents(vec![agent("other", "two", Some(true))]), CheckResult::Failed(_)));
+    assert!(
+        matches!(judge_agents(vec![agent("other", "fleet", Some(false))]), CheckResult::Failed(_)),
+        "one a namespace"
+    );
+    let CheckResult::Warned(problem) = judge_agents(vec![agent("m", "fleet", None), agent("other", "two", None)])
+    else {
+        panic!()
     };
-    let own = || agent("m", "fleet", None);
-    assert!(matches!(judged(vec![own(), agent("m", "two", Some(false))]), CheckResult::Passed(_)));
-    assert!(matches!(judged(vec![agent("other", "two", Some(false))]), CheckResult::Passed(_)));
-    assert!(matches!(judged(vec![agent("other", "two", Some(true))]), CheckResult::Failed(_)));
-    assert!(matches!(judged(vec![agent("other", "fleet", Some(false))]), CheckResult::Failed(_)), "one a namespace");
-    let CheckResult::Warned(problem) = judged(vec![own(), agent("other", "two", None)]) else { panic!() };
     assert!(problem.what.ends_with("is not known: `other` in namespace two"), "{}", problem.what);
 }
 
@@ -172,13 +177,13 @@ fn a_fit_cluster_passes_every_check() {
 
 /// A remedy's words, with the place behind each `kubectl`.
 fn shown(remedy: &Remedy) -> String {
-    let part = |part: &Part| match part {
+    let parts = remedy.parts().iter().map(|part| match part {
         Part::Text(text) => text.clone(),
         Part::Kubectl(Place::Cluster) => "kubectl HERE".to_owned(),
         Part::Kubectl(_) => "kubectl THERE".to_owned(),
         other => format!("{other:?}"),
-    };
-    remedy.parts().iter().map(part).collect()
+    });
+    parts.collect()
 }
 
 #[test]
@@ -222,39 +227,43 @@ fn an_expired_token_stops_only_an_agent_that_needs_it() {
     assert_eq!(run_checks(&CHECKS, &facts, &[]).warnings().count(), 1);
 }
 
+/// The problem, the remedy and the lines that it suggests for a cluster that the line of the control plane does not support.
+fn suggest_lines(control_plane: Option<&str>, git_version: &str) -> (String, String, Vec<String>) {
+    let mut facts = fit();
+    facts.git_version = git_version.to_owned();
+    // An agent of the control plane's own line, so that nothing but the cluster is at fault.
+    if let Some(line) = control_plane.and_then(|version| version.parse::<ServiceLine>().ok()) {
+        facts.wanted.support.line = line.to_string();
+    }
+    let alternatives = [(31, &["v1.2", "v1.1"][..]), (36, &["v1.2"]), (27, &["v0.7"])];
+    facts.wanted.support.alternatives = alternatives
+        .iter()
+        .map(|(minor, lines)| (KubeMinor::new(1, *minor), lines.iter().map(|one| (*one).to_owned()).collect()))
+        .collect();
+    let version = control_plane.map(str::to_owned);
+    facts.init = InitFacts::Usable { init: Box::new(init()), version, token: TokenFacts::Accepted };
+    let (id, what, remedy) = failure(&facts);
+    assert_eq!(id, "kubernetes-version");
+    let versions = remedy.lone_flags().into_iter().filter_map(|flag| match flag {
+        Flag::Version(version) => Some(version.clone()),
+        _ => None,
+    });
+    (what, remedy.joined_text(), versions.collect())
+}
+
 #[test]
 fn a_line_that_is_suggested_for_a_kubernetes_can_join_the_control_plane() {
-    let told = |control_plane: Option<&str>, git_version: &str| {
-        let mut facts = fit();
-        facts.git_version = git_version.to_owned();
-        // An agent of the control plane's own line, so that nothing but the cluster is at fault.
-        if let Some(line) = control_plane.and_then(|version| version.parse::<ServiceLine>().ok()) {
-            facts.wanted.support.line = line.to_string();
-        }
-        let alternatives = [(31, &["v1.2", "v1.1"][..]), (36, &["v1.2"]), (27, &["v0.7"])];
-        facts.wanted.support.alternatives = alternatives
-            .iter()
-            .map(|(minor, lines)| (KubeMinor::new(1, *minor), lines.iter().map(|one| (*one).to_owned()).collect()))
-            .collect();
-        let version = control_plane.map(str::to_owned);
-        facts.init = InitFacts::Usable { init: Box::new(init()), version, token: TokenFacts::Accepted };
-        let (id, what, remedy) = failure(&facts);
-        assert_eq!(id, "kubernetes-version");
-        let flag = |flag: &&Flag| if let Flag::Version(version) = flag { Some(version.clone()) } else { None };
-        let versions: Vec<String> = remedy.lone_flags().iter().filter_map(flag).collect();
-        (what, remedy.joined_text(), versions)
-    };
-    let (what, remedy, versions) = told(Some("v0.6.1"), "v1.36.3");
+    let (what, remedy, versions) = suggest_lines(Some("v0.6.1"), "v1.36.3");
     assert!(what.ends_with("; no agent for v1.36.3 can join a control plane of v0.6"), "{what}");
     assert_eq!(remedy, "upgrade the control plane to v1.1 first, one line at a time");
     assert!(versions.is_empty());
-    let (_, remedy, versions) = told(Some("v0.7.1"), "v1.31.4");
+    let (_, remedy, versions) = suggest_lines(Some("v0.7.1"), "v1.31.4");
     assert_eq!(versions, ["v1.1"], "`auto` would take v1.2, which cannot join");
     assert!(remedy.ends_with("the newest version that also fits the control plane of v0.7"), "{remedy}");
     for (control_plane, git_version, line) in
         [(Some("v0.6.1"), "v1.27.8", "v0.7"), (Some("v1.1.0"), "v1.31.4", "v1.2"), (None, "v1.36.3", "v1.2")]
     {
-        assert_eq!(told(control_plane, git_version).2, [line, "auto"], "{control_plane:?}");
+        assert_eq!(suggest_lines(control_plane, git_version).2, [line, "auto"], "{control_plane:?}");
     }
 }
 
@@ -265,6 +274,10 @@ fn lines_that_are_not_neighbours_are_refused() {
         InitFacts::Usable { init: Box::new(init()), version: Some("v1.1.0".to_owned()), token: TokenFacts::Accepted };
     let (id, what, _) = failure(&facts);
     assert!(id == "skew" && what.contains("v0.6") && what.contains("v1.1"), "{what}");
+}
+
+fn delete_at_control_plane(access: Access) -> Command {
+    Command::at_place(Place::ControlPlane(access), Action::DeleteCluster("m".to_owned()))
 }
 
 #[test]
@@ -284,16 +297,14 @@ fn a_second_agent_another_control_plane_and_a_taken_name_are_refused() {
     facts.same_authority = true;
     assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
     let mut facts = fit();
-    let member = |name: &str, id: &str| MemberFacts { name: name.to_owned(), id: id.to_owned() };
-    facts.members = Some(vec![member("m", "other-id")]);
+    facts.members = Some(vec![member_facts("m", "other-id")]);
     assert_eq!(failure(&facts).0, "cluster-name");
-    let delete = |access| Command::at_place(Place::ControlPlane(access), Action::DeleteCluster("m".to_owned()));
-    assert_eq!(failure(&facts).2.commands(), [&delete(Access::Unknown)]);
+    assert_eq!(failure(&facts).2.commands(), [&delete_at_control_plane(Access::Unknown)]);
     facts.wanted.hub = Some(Access::Context("demo".to_owned()));
-    assert_eq!(failure(&facts).2.commands(), [&delete(Access::Context("demo".to_owned()))]);
-    facts.members = Some(vec![member("n", "id")]);
+    assert_eq!(failure(&facts).2.commands(), [&delete_at_control_plane(Access::Context("demo".to_owned()))]);
+    facts.members = Some(vec![member_facts("n", "id")]);
     assert!(failure(&facts).1.contains("as n"), "{facts:?}");
     assert_eq!(failure(&facts).2.commands(), [&command("n", "fleet")]);
-    facts.members = Some(vec![member("m", "id"), member("n", "other-id")]);
+    facts.members = Some(vec![member_facts("m", "id"), member_facts("n", "other-id")]);
     assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
 }

@@ -67,23 +67,23 @@ fn causes_of_unbound_pvcs() {
     );
 }
 
+/// The evidence of a local volume whose pod has these conditions.
+fn local_volume(mode: &str, conditions: Value) -> Evidence {
+    let mut local = class("local", "kubernetes.io/no-provisioner", true);
+    local.volume_binding_mode = Some(mode.to_owned());
+    let waits = event("c", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+    let mut evidence = with_pvc(pvc(Some("local")), vec![local], vec![waits]);
+    evidence.pods[0].status.as_mut().unwrap().conditions = Some(typed_object(conditions));
+    evidence
+}
+
+fn refused_local_volume(mode: &str, why: &str) -> Evidence {
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why});
+    local_volume(mode, json!([condition]))
+}
+
 #[test]
 fn local_volume_by_the_scheduler() {
-    let local = |mode: &str| {
-        let mut local = class("local", "kubernetes.io/no-provisioner", true);
-        local.volume_binding_mode = Some(mode.to_owned());
-        let waits = event("c", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
-        with_pvc(pvc(Some("local")), vec![local], vec![waits])
-    };
-    let with_conditions = |mode: &str, conditions: Value| {
-        let mut evidence = local(mode);
-        evidence.pods[0].status.as_mut().unwrap().conditions = Some(typed_object(conditions));
-        evidence
-    };
-    let refused = |mode: &str, why: &str| {
-        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why});
-        with_conditions(mode, json!([condition]))
-    };
     for (why, expected) in [
         ("0/1 nodes are available: 1 Insufficient cpu.", CauseId::Unschedulable),
         ("0/1 nodes are available: 1 node(s) had untolerated taint {gpu: true}.", CauseId::Unschedulable),
@@ -98,7 +98,7 @@ fn local_volume_by_the_scheduler() {
             CauseId::NoProvisioner,
         ),
     ] {
-        let evidence = refused("WaitForFirstConsumer", why);
+        let evidence = refused_local_volume("WaitForFirstConsumer", why);
         assert_eq!(found(&stateful_set(), &evidence).0, expected, "{why}");
         // A PVC is waited for by itself too.
         let pvc = serde_json::to_value(&evidence.pvcs[0]).unwrap();
@@ -106,63 +106,56 @@ fn local_volume_by_the_scheduler() {
         let expected = Some(expected).filter(|cause| *cause == CauseId::NoProvisioner);
         assert_eq!(of_pvc.map(|found| found.cause), expected, "{why}");
     }
-    let at_once = refused("Immediate", "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.");
+    let at_once = refused_local_volume(
+        "Immediate",
+        "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims.",
+    );
     assert_eq!(found(&stateful_set(), &at_once).0, CauseId::NoProvisioner);
-    let unseen = with_conditions("WaitForFirstConsumer", json!([]));
+    let unseen = local_volume("WaitForFirstConsumer", json!([]));
     assert_eq!(found(&stateful_set(), &unseen).0, CauseId::NoProvisioner, "the scheduler has not said anything");
 }
 
 #[test]
 fn provisioner_tries_and_refusals() {
-    let second = |second: u8, reason: &str, message: &str| {
-        at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, message))
-    };
-    let waits = || second(9, "ExternalProvisioning", "Waiting for a volume to be created");
-    let begins =
-        |at| second(at, "Provisioning", "External provisioner is provisioning volume for claim \"fleet/data\"");
-    let fails = |at| second(at, "ProvisioningFailed", "no space");
-    let takes_long =
-        || second(5, "ProvisioningFailed", "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
-    let joins = || {
-        let message = "failed to provision volume with StorageClass \"csi\": error generating accessibility requirements: no topology key found on CSINode node-1";
-        second(5, "ProvisioningFailed", message)
-    };
-    let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
+    let waits = (9, "ExternalProvisioning", "Waiting for a volume to be created");
+    let [first, third, fourth] = [1, 3, 4]
+        .map(|second| (second, "Provisioning", "External provisioner is provisioning volume for claim \"fleet/data\""));
+    let [fails_third, fails_fifth] = [3, 5].map(|second| (second, "ProvisioningFailed", "no space"));
+    let takes_long = (5, "ProvisioningFailed", "rpc error: code = DeadlineExceeded desc = context deadline exceeded");
+    let message = "failed to provision volume with StorageClass \"csi\": error generating accessibility requirements: no topology key found on CSINode node-1";
+    let joins = (5, "ProvisioningFailed", message);
+    let made = (7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
     let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
     let cases = [
-        ("nobody answers", vec![waits()], Some((unanswered, unanswered.default_grace()))),
-        ("the first try", vec![waits(), begins(1)], None),
-        ("made at the first try", vec![waits(), begins(1), made], None),
-        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.default_grace()))),
-        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.default_grace()))),
-        ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
-        (
-            "the second was refused as well",
-            vec![waits(), begins(4), fails(5)],
-            Some((refused, refused.default_grace())),
-        ),
-        ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
-        ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
+        ("nobody answers", vec![waits], Some((unanswered, unanswered.default_grace()))),
+        ("the first try", vec![waits, first], None),
+        ("made at the first try", vec![waits, first, made], None),
+        ("refused", vec![waits, first, fails_third], Some((refused, refused.default_grace()))),
+        ("refused at once", vec![waits, third, fails_third], Some((refused, refused.default_grace()))),
+        ("a second try", vec![waits, fails_third, fourth], Some((refused, None))),
+        ("the second was refused as well", vec![waits, fourth, fails_fifth], Some((refused, refused.default_grace()))),
+        ("it only takes longer", vec![waits, first, takes_long], Some((refused, None))),
+        ("a node has just joined", vec![waits, first, joins], Some((refused, None))),
     ];
     for (name, events, expected) in cases {
+        let events = events
+            .into_iter()
+            .map(|(second, reason, text)| at(&format!("2026-01-01T00:00:0{second}Z"), event("c", reason, text)))
+            .collect();
         let mut evidence = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], events);
-        let found = |evidence: &Evidence| {
-            diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), evidence)
-                .map(|found| (found.cause, found.grace))
-        };
-        assert_eq!(found(&evidence), expected, "{name}");
+        assert_eq!(cause_and_grace(&evidence), expected, "{name}");
         // The events are enough when the classes may not be read.
         evidence.storage_classes = None;
-        assert_eq!(found(&evidence), expected.filter(|(cause, _)| *cause == refused), "{name}");
+        assert_eq!(cause_and_grace(&evidence), expected.filter(|(cause, _)| *cause == refused), "{name}");
     }
 }
 
 #[test]
 fn transient_mount_failures() {
-    let pending = || json!({"phase": "Pending"});
-    let missing =
-        || event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
-    assert_eq!(grace(&stateful_set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.default_grace());
+    let pending = json!({"phase": "Pending"});
+    let missing = event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
+    let lasting = with_pod(pending.clone(), vec![missing.clone()]);
+    assert_eq!(grace(&stateful_set(), &lasting), CauseId::MountFailed.default_grace());
     for (reason, message) in [
         ("FailedAttachVolume", "Multi-Attach error for volume \"pv-a\" Volume is already used by pod(s) etcd-0"),
         (
@@ -193,46 +186,57 @@ fn transient_mount_failures() {
         ("FailedMount", "MountVolume.WaitForAttach failed for volume \"pv-a\" : attachdetachment timeout for volume v"),
         ("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timeout waiting for attach"),
     ] {
-        let heals = || at("2026-01-01T00:00:09Z", event("p", reason, message));
-        let evidence = with_pod(pending(), vec![heals()]);
+        let heals = at("2026-01-01T00:00:09Z", event("p", reason, message));
+        let evidence = with_pod(pending.clone(), vec![heals.clone()]);
         assert_eq!(found(&stateful_set(), &evidence).0, CauseId::MountFailed, "{message}");
         assert_eq!(grace(&stateful_set(), &evidence), None, "{message}");
         // The lasting failure is found, however often the transient one is repeated after it.
-        let evidence = with_pod(pending(), vec![heals(), missing()]);
+        let evidence = with_pod(pending.clone(), vec![heals, missing.clone()]);
         assert_eq!(grace(&stateful_set(), &evidence), CauseId::MountFailed.default_grace(), "{message}");
         assert!(found(&stateful_set(), &evidence).1.contains("secret \"pki\" not found"), "{message}");
     }
 }
 
+fn later_event(reason: &str, message: &str) -> Event {
+    at("2026-01-01T00:00:08Z", event("p", reason, message))
+}
+
+/// The cause of a pending pod with these events.
+fn mount_cause(events: &[Event]) -> Option<CauseId> {
+    cause_and_grace(&with_pod(json!({"phase": "Pending"}), events.to_vec())).map(|(cause, _)| cause)
+}
+
 #[test]
 fn mount_failure_ends_with_progress() {
-    let first = |reason: &str, message: &str| at("2026-01-01T00:00:00Z", event("p", reason, message));
-    let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
-    let last_cause = |events: &[Event]| {
-        let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
-        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence)
-            .map(|diagnosis| diagnosis.cause)
-    };
-    let unattached = || first("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
-    let unmounted = || first("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");
-    let no_network = || first("FailedCreatePodSandBox", "plugin type=\"bridge\" failed (add)");
-    let attached =
-        |name: &str| later("SuccessfulAttachVolume", &format!("AttachVolume.Attach succeeded for volume \"{name}\" "));
-    for failure in [unattached(), unmounted(), no_network()] {
+    let unattached = event("p", "FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
+    let unmounted = event("p", "FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");
+    let no_network = event("p", "FailedCreatePodSandBox", "plugin type=\"bridge\" failed (add)");
+    let [attached, attached_other] = ["pv-a", "pv-b"].map(|name| {
+        later_event("SuccessfulAttachVolume", &format!("AttachVolume.Attach succeeded for volume \"{name}\" "))
+    });
+    for failure in [&unattached, &unmounted, &no_network] {
         for reason in ["Pulling", "Pulled", "Created", "Started"] {
-            assert_eq!(last_cause(&[failure.clone(), later(reason, "")]), None, "{failure:?} {reason}");
-            assert_eq!(last_cause(&[failure.clone(), first(reason, "")]), None, "in the same second");
+            assert_eq!(mount_cause(&[failure.clone(), later_event(reason, "")]), None, "{failure:?} {reason}");
+            assert_eq!(mount_cause(&[failure.clone(), event("p", reason, "")]), None, "in the same second");
             let again = at("2026-01-01T00:00:09Z", failure.clone());
-            assert_eq!(last_cause(&[again, later(reason, "")]), Some(CauseId::MountFailed), "{failure:?} {reason}");
+            assert_eq!(
+                mount_cause(&[again, later_event(reason, "")]),
+                Some(CauseId::MountFailed),
+                "{failure:?} {reason}"
+            );
         }
-        assert_eq!(last_cause(&[failure.clone(), later("Scheduled", "")]), Some(CauseId::MountFailed), "{failure:?}");
+        assert_eq!(
+            mount_cause(&[failure.clone(), later_event("Scheduled", "")]),
+            Some(CauseId::MountFailed),
+            "{failure:?}"
+        );
     }
-    assert_eq!(last_cause(&[unattached(), attached("pv-a")]), None);
-    assert_eq!(last_cause(&[unmounted(), attached("pv-a")]), None);
+    assert_eq!(mount_cause(&[unattached.clone(), attached.clone()]), None);
+    assert_eq!(mount_cause(&[unmounted, attached.clone()]), None);
     // Another volume, and a failure that no volume resolves.
-    assert_eq!(last_cause(&[unattached(), attached("pv-b")]), Some(CauseId::MountFailed));
-    assert_eq!(last_cause(&[no_network(), attached("pv-a")]), Some(CauseId::MountFailed));
+    assert_eq!(mount_cause(&[unattached.clone(), attached_other]), Some(CauseId::MountFailed));
+    assert_eq!(mount_cause(&[no_network, attached.clone()]), Some(CauseId::MountFailed));
     // Another failure that lasts is found beside one that is over.
-    let missing = first("FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
-    assert_eq!(last_cause(&[unattached(), attached("pv-a"), missing]), Some(CauseId::MountFailed));
+    let missing = event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
+    assert_eq!(mount_cause(&[unattached, attached, missing]), Some(CauseId::MountFailed));
 }

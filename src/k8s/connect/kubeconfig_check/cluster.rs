@@ -103,7 +103,7 @@ fn scheme_of(url: &str) -> Option<(String, &str)> {
 /// # Errors
 /// The problem with it, to be said behind the name of its field.
 pub fn server_url(server: &str, implied: Option<&str>) -> Result<String, String> {
-    let missing = || "has neither http:// nor https:// before the host".to_owned();
+    const MISSING_SCHEME: &str = "has neither http:// nor https:// before the host";
     if server.is_empty() {
         return Err("is missing: it is the address of the API server, https://HOST:PORT".to_owned());
     }
@@ -111,8 +111,8 @@ pub fn server_url(server: &str, implied: Option<&str>) -> Result<String, String>
         Some((scheme, rest)) if scheme == "http" || scheme == "https" => (scheme, rest),
         Some((scheme, _)) => return Err(format!("has the scheme {scheme}://, but http:// or https:// is required")),
         // A path is only understood behind a scheme, which kubectl says in other words.
-        None if server.trim_end_matches('/').contains('/') => return Err(missing()),
-        None => (implied.ok_or_else(missing)?.to_owned(), server),
+        None if server.trim_end_matches('/').contains('/') => return Err(MISSING_SCHEME.to_owned()),
+        None => (implied.ok_or(MISSING_SCHEME)?.to_owned(), server),
     };
     let url: Uri = format!("{scheme}://{rest}").parse().map_err(|error| format!("is not a URL: {error}"))?;
     let authority = url.authority().ok_or("has no host")?;

@@ -145,8 +145,7 @@ fn check_section(value: &mut Value, pattern: &str, place: &str) -> Result<(), Fi
     if let Some((_, shape)) = FIELDS.iter().find(|(field, _)| *field == pattern) {
         return check_field_type(value, *shape, place);
     }
-    let is_below = |prefix: String| FIELDS.iter().any(|(field, _)| field.starts_with(&prefix));
-    if is_below(format!("{pattern}[]")) {
+    if is_field_prefix(&format!("{pattern}[]")) {
         let Value::Array(items) = value else { return Err(wrong_type_error(value, "a list", place)) };
         items.retain(|item| !item.is_null());
         for (index, item) in items.iter_mut().enumerate() {
@@ -161,7 +160,7 @@ fn check_section(value: &mut Value, pattern: &str, place: &str) -> Result<(), Fi
         return Ok(());
     }
     let dot = if pattern.is_empty() { "" } else { "." };
-    if !is_below(format!("{pattern}{dot}")) {
+    if !is_field_prefix(&format!("{pattern}{dot}")) {
         return Ok(());
     }
     let Value::Object(fields) = value else { return Err(wrong_type_error(value, "a mapping", place)) };
@@ -172,25 +171,28 @@ fn check_section(value: &mut Value, pattern: &str, place: &str) -> Result<(), Fi
     Ok(())
 }
 
+fn is_field_prefix(prefix: &str) -> bool {
+    FIELDS.iter().any(|(field, _)| field.starts_with(prefix))
+}
+
 fn check_field_type(value: &mut Value, shape: FieldShape, place: &str) -> Result<(), FieldError> {
-    let is_text = |value: &Value| value.is_string();
     match shape {
         FieldShape::Any => {}
-        FieldShape::Text if is_text(value) => {}
+        FieldShape::Text if value.is_string() => {}
         FieldShape::Text => return Err(wrong_type_error(value, "a string", place)),
         FieldShape::Flag if value.is_boolean() => {}
         FieldShape::Flag => return Err(wrong_type_error(value, "a boolean", place)),
         FieldShape::Texts => {
             let Value::Array(items) = value else { return Err(wrong_type_error(value, "a list of strings", place)) };
             null_is_empty(items.iter_mut());
-            if let Some(other) = items.iter().find(|item| !is_text(item)) {
+            if let Some(other) = items.iter().find(|item| !item.is_string()) {
                 return Err(wrong_type_error(other, "a string", place));
             }
         }
         FieldShape::Map => {
             let Value::Object(fields) = value else { return Err(wrong_type_error(value, "a mapping", place)) };
             null_is_empty(fields.values_mut());
-            if let Some((name, other)) = fields.iter().find(|(_, value)| !is_text(value)) {
+            if let Some((name, other)) = fields.iter().find(|(_, value)| !value.is_string()) {
                 return Err(wrong_type_error(other, "a string", &format!("{place}.{}", super::visible_name(name))));
             }
         }

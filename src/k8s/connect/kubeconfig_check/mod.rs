@@ -60,17 +60,18 @@ pub enum ReadError {
 
 /// The text of a file in UTF-8, or in UTF-16 with a byte order mark as some shells write it.
 fn text_of(bytes: &[u8]) -> io::Result<String> {
-    let wrong = |encoding: &str| io::Error::new(io::ErrorKind::InvalidData, format!("it is not text in {encoding}"));
-    let utf16 = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
-        let (pairs, rest) = bytes.as_chunks::<2>();
-        let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
-        String::from_utf16(&units).ok().filter(|_| rest.is_empty()).ok_or_else(|| wrong("UTF-16"))
+    let (text, encoding) = match bytes {
+        [0xff, 0xfe, rest @ ..] => (decode_utf16(rest, u16::from_le_bytes), "UTF-16"),
+        [0xfe, 0xff, rest @ ..] => (decode_utf16(rest, u16::from_be_bytes), "UTF-16"),
+        [0xef, 0xbb, 0xbf, rest @ ..] | rest => (String::from_utf8(rest.to_vec()).ok(), "UTF-8"),
     };
-    match bytes {
-        [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes),
-        [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes),
-        [0xef, 0xbb, 0xbf, rest @ ..] | rest => String::from_utf8(rest.to_vec()).map_err(|_| wrong("UTF-8")),
-    }
+    text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("it is not text in {encoding}")))
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
+    String::from_utf16(&units).ok().filter(|_| rest.is_empty())
 }
 
 /// Reads a kubeconfig file. Relative paths in it are those from its folder, as kubectl has it.
@@ -80,25 +81,26 @@ fn text_of(bytes: &[u8]) -> io::Result<String> {
 pub fn read_kubeconfig_file(path: &Path) -> Result<Kubeconfig, ReadError> {
     let mut kubeconfig = parse_kubeconfig(&text_of(&read_bounded(path)?)?)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let resolve = |file: &mut Option<String>| {
-        if let Some(name) = file.as_deref().filter(|name| !name.is_empty() && Path::new(name).is_relative()) {
-            *file = folder.join(name).to_str().map_or(Some(name.to_owned()), |path| Some(path.to_owned()));
-        }
-    };
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        resolve(&mut cluster.certificate_authority);
+        resolve_path(&mut cluster.certificate_authority, folder);
     }
     for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        resolve(&mut user.client_certificate);
-        resolve(&mut user.client_key);
-        resolve(&mut user.token_file);
+        resolve_path(&mut user.client_certificate, folder);
+        resolve_path(&mut user.client_key, folder);
+        resolve_path(&mut user.token_file, folder);
         // A command without a separator is looked for on PATH.
         let command = user.exec.as_mut().map(|exec| &mut exec.command);
         if let Some(command) = command.filter(|name| name.as_ref().is_some_and(|name| name.contains('/'))) {
-            resolve(command);
+            resolve_path(command, folder);
         }
     }
     Ok(kubeconfig)
+}
+
+fn resolve_path(file: &mut Option<String>, folder: &Path) {
+    if let Some(name) = file.as_deref().filter(|name| !name.is_empty() && Path::new(name).is_relative()) {
+        *file = folder.join(name).to_str().map_or(Some(name.to_owned()), |path| Some(path.to_owned()));
+    }
 }
 
 /// Reads the text of a kubeconfig. Of several documents the first one counts, as for kubectl; of several values of one key
@@ -109,9 +111,8 @@ pub fn read_kubeconfig_file(path: &Path) -> Result<Kubeconfig, ReadError> {
 pub fn parse_kubeconfig(text: &str) -> Result<Kubeconfig, ReadError> {
     let last = serde_saphyr::DuplicateKeyPolicy::LastWins;
     let options = serde_saphyr::options! { with_snippet: false, duplicate_keys: last };
-    let syntax =
-        |error: serde_saphyr::Error| ReadError::Syntax(visible_line(&error.without_snippet().to_string()).into());
-    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(syntax)?;
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| ReadError::Syntax(visible_line(&error.without_snippet().to_string()).into()))?;
     let file = fields::normalize_kubeconfig(documents.into_iter().next().unwrap_or_default())?;
     // What is wrong with its fields was found; the message of another error could show a value.
     serde_json::from_value(file).map_err(|_| ReadError::Syntax("it is not a kubeconfig".to_owned()))
@@ -124,9 +125,6 @@ pub fn parse_kubeconfig(text: &str) -> Result<Kubeconfig, ReadError> {
 pub fn check_context(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeconfig, FieldError> {
     let found = kubeconfig.contexts.iter().find(|named| named.name == context).and_then(|named| named.context.clone());
     let Some(found) = found else { return Ok(kubeconfig) };
-    let of_context = |field: &str, problem: String| {
-        FieldError::new(format!("contexts[name={}].context.{field}", visible_name(context)), problem)
-    };
     let cluster = kubeconfig.clusters.iter_mut().find(|named| named.name == found.cluster);
     let Some(cluster) = cluster.map(|named| named.cluster.get_or_insert_default()) else {
         let problem = if found.cluster.is_empty() {
@@ -134,7 +132,7 @@ pub fn check_context(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeco
         } else {
             format!("names the cluster {}, which is not in the file", visible_name(&found.cluster))
         };
-        return Err(of_context("cluster", problem));
+        return Err(entry_error(["contexts", "context"], context, ("cluster", problem)));
     };
     let user_name = found.user.unwrap_or_default();
     let mut nobody = AuthInfo::default();
@@ -144,22 +142,25 @@ pub fn check_context(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeco
         None if user_name.is_empty() => &mut nobody,
         None => {
             let problem = format!("names the user {}, which is not in the file", visible_name(&user_name));
-            return Err(of_context("user", problem));
+            return Err(entry_error(["contexts", "context"], context, ("user", problem)));
         }
-    };
-    let at = |prefix: &str, name: &str, below: &str, (field, problem): Wrong| {
-        FieldError::new(format!("{prefix}[name={}].{below}.{field}", visible_name(name)), problem)
     };
     cluster::check_placeholders(cluster)
         .and_then(|()| cluster::check_certificates(cluster))
-        .map_err(|wrong| at("clusters", &found.cluster, "cluster", wrong))?;
-    user::check_user(user).map_err(|wrong| at("users", &user_name, "user", wrong))?;
-    cluster::check_cluster_entry(cluster, user).map_err(|wrong| at("clusters", &found.cluster, "cluster", wrong))?;
+        .map_err(|wrong| entry_error(["clusters", "cluster"], &found.cluster, wrong))?;
+    user::check_user(user).map_err(|wrong| entry_error(["users", "user"], &user_name, wrong))?;
+    cluster::check_cluster_entry(cluster, user)
+        .map_err(|wrong| entry_error(["clusters", "cluster"], &found.cluster, wrong))?;
     // Without TLS, kubectl keeps to itself who asks.
     if cluster.server.as_deref().is_some_and(|server| server.starts_with("http://")) {
         user::forget_secrets(user);
     }
     Ok(kubeconfig)
+}
+
+/// The error of a field of an entry: `list` names the entries, `below` the mapping in each.
+fn entry_error([list, below]: [&str; 2], name: &str, (field, problem): Wrong) -> FieldError {
+    FieldError::new(format!("{list}[name={}].{below}.{field}", visible_name(name)), problem)
 }
 
 /// A field's own name, and what is wrong with it.
@@ -205,8 +206,8 @@ fn take_bytes(
             Ok(Some((data_field, bytes)))
         }
         (None, Some(path)) => {
-            let unreadable = |error| (file_field, format!("cannot be read: {}: {error}", visible_line(&path)));
-            let bytes = read_bounded(Path::new(&path)).map_err(unreadable)?;
+            let bytes = read_bounded(Path::new(&path))
+                .map_err(|error| (file_field, format!("cannot be read: {}: {error}", visible_line(&path))))?;
             Ok(Some((file_field, bytes)))
         }
         (None, None) => Ok(None),

@@ -171,22 +171,20 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
     let path = folder.path().join("config");
     let text = "clusters: [{name: k, cluster: {certificate-authority: ca.crt}}]\n\
                 users: [{name: u, user: {tokenFile: t, client-key: /k, exec: {command: ./plugin}}}, {name: v, user: {exec: {command: aws}}}]\n";
-    let utf16 = |mark: [u8; 2], unit: fn(u16) -> [u8; 2]| {
-        [&mark[..], &text.encode_utf16().flat_map(unit).collect::<Vec<u8>>()].concat()
-    };
+    let [ca, token, plugin] =
+        ["ca.crt", "t", "./plugin"].map(|name| Some(folder.path().join(name).to_str().unwrap().to_owned()));
     for bytes in [
         text.as_bytes().to_vec(),
         [&[0xef, 0xbb, 0xbf], text.as_bytes()].concat(),
-        utf16([0xff, 0xfe], u16::to_le_bytes),
-        utf16([0xfe, 0xff], u16::to_be_bytes),
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect(),
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_be_bytes).collect(),
     ] {
         fs_err::write(&path, bytes).unwrap();
         let read = read_kubeconfig_file(&path).unwrap();
-        let here = |name: &str| Some(folder.path().join(name).to_str().unwrap().to_owned());
-        assert_eq!(read.clusters[0].cluster.as_ref().unwrap().certificate_authority, here("ca.crt"));
+        assert_eq!(read.clusters[0].cluster.as_ref().unwrap().certificate_authority, ca);
         let user = read.auth_infos[0].auth_info.as_ref().unwrap();
-        assert_eq!((&user.token_file, user.client_key.as_deref()), (&here("t"), Some("/k")));
-        assert_eq!(user.exec.as_ref().unwrap().command, here("./plugin"));
+        assert_eq!((&user.token_file, user.client_key.as_deref()), (&token, Some("/k")));
+        assert_eq!(user.exec.as_ref().unwrap().command, plugin);
         assert_eq!(
             read.auth_infos[1].auth_info.as_ref().unwrap().exec.as_ref().unwrap().command.as_deref(),
             Some("aws")

@@ -27,9 +27,9 @@ const GONE: [(&str, &str); 3] = [
 pub(super) fn check_user(user: &mut AuthInfo) -> Result<(), Wrong> {
     // The type that holds secrets can only be read by writing it out.
     let written = serde_json::to_value(&*user).unwrap_or_default();
-    let secret = |field: &str| written[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let [token, password, key] = ["token", "password", "client-key-data"]
+        .map(|field| written[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned));
     user.username.take_if(|name| name.is_empty());
-    let (token, password) = (secret("token"), secret("password"));
     if token.is_none() {
         user.token = None;
     }
@@ -41,7 +41,7 @@ pub(super) fn check_user(user: &mut AuthInfo) -> Result<(), Wrong> {
         user.username.get_or_insert_default();
         user.password = Some(password.unwrap_or_default().into());
     }
-    check_certificate(user, secret("client-key-data"))?;
+    check_certificate(user, key)?;
     if let Some(token) = &token {
         check_token("token", token)?;
     }
@@ -130,12 +130,11 @@ fn check_token_file(user: &mut AuthInfo) -> Result<(), Wrong> {
 /// # Errors
 /// The problem with the file, to be said behind the name of its field.
 pub fn read_token(file: &Path) -> Result<String, String> {
-    let unreadable = |error: &dyn std::fmt::Display| format!("cannot be read: {}: {error}", file.display());
     let bytes = read_bounded(file).map_err(|error| match error.kind() {
         std::io::ErrorKind::FileTooLarge => format!("is a file larger than {} MiB", MAX_KUBECONFIG_BYTES >> 20),
-        _ => unreadable(&error),
+        _ => format!("cannot be read: {}: {error}", file.display()),
     })?;
-    let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("cannot be read: {}: it is not text", file.display()))?;
     let token = text.trim();
     if token.is_empty() {
         return Err(format!("is an empty file: {}", file.display()));
