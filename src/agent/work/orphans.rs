@@ -342,14 +342,13 @@ mod tests {
         Orphan { copy, place: Surroundings::default(), is_due: true, holds_data: None }
     }
 
-    fn held_kube_system() -> serde_json::Value {
-        json!({ "name": "kube-system", "uid": "0a1b2c3d-1",
-            "annotations": { ANNOTATION_HOLD_DELETIONS: "2027-03-12T10:15:00Z" } })
+    fn held_kube_system(since: &str) -> serde_json::Value {
+        json!({ "name": "kube-system", "uid": "0a1b2c3d-1", "annotations": { ANNOTATION_HOLD_DELETIONS: since } })
     }
 
     #[tokio::test]
     async fn nothing_is_deleted_while_deletions_are_held_or_may_be() {
-        let (context_held, deleted) = context(|_| held_kube_system(), false);
+        let (context_held, deleted) = context(|_| held_kube_system("2027-03-12T10:15:00Z"), false);
         let cleared = clear_orphans(&context_held, vec![config_map("unknown")]).await;
         assert!(cleared.hold.is_some() && cleared.deleted.is_empty() && cleared.kept.is_empty(), "{cleared:?}");
         assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
@@ -361,7 +360,7 @@ mod tests {
 
         // What becomes of it in the middle counts for what is left.
         let cases: [(KubeSystem, bool); 2] = [
-            (|deleted| if deleted == 0 { own(0) } else { held_kube_system() }, true),
+            (|deleted| if deleted == 0 { own(0) } else { held_kube_system("") }, true),
             (|deleted| if deleted == 0 { own(0) } else { json!(null) }, false),
         ];
         for (kube_system, is_held) in cases {
