@@ -41,8 +41,10 @@ mod tests {
     #[test]
     fn a_plugin_is_disabled_by_any_of_the_arguments() {
         let arguments = ["kube-apiserver", "--disable-admission-plugins=A,B", "--disable-admission-plugins=C"];
-        let is = |plugin| is_disabled(arguments.into_iter(), plugin);
-        assert_eq!(["A", "B", "C", "D"].map(is), [true, true, true, false]);
+        assert_eq!(
+            ["A", "B", "C", "D"].map(|plugin| is_disabled(arguments.into_iter(), plugin)),
+            [true, true, true, false]
+        );
     }
 
     #[test]

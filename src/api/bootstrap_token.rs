@@ -64,11 +64,17 @@ impl Token {
     /// it.
     pub fn from_secret(secret: &Secret) -> Option<Self> {
         let data = secret.data.as_ref()?;
-        let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
-        if text("auth-extra-groups")? != BOOTSTRAP_GROUP || text("usage-bootstrap-authentication")? != "true" {
+        if decode_secret_entry(data, "auth-extra-groups")? != BOOTSTRAP_GROUP
+            || decode_secret_entry(data, "usage-bootstrap-authentication")? != "true"
+        {
             return None;
         }
-        Some(Self { id: text("token-id")?, secret: text("token-secret")?, expires: token_expiry(secret)?, only: None })
+        Some(Self {
+            id: decode_secret_entry(data, "token-id")?,
+            secret: decode_secret_entry(data, "token-secret")?,
+            expires: token_expiry(secret)?,
+            only: None,
+        })
     }
 
     /// Returns the Secret that makes the API server accept the token.
@@ -109,6 +115,10 @@ impl Token {
             ..Secret::default()
         }
     }
+}
+
+fn decode_secret_entry(data: &BTreeMap<String, ByteString>, key: &str) -> Option<String> {
+    String::from_utf8(data.get(key)?.0.clone()).ok()
 }
 
 /// Time at which the token of a Secret expires, where that can be read.

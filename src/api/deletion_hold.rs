@@ -39,18 +39,21 @@ impl fmt::Display for DeletionHold {
 mod tests {
     use super::*;
 
+    fn hold_of_annotation(key: &str, value: &str) -> Option<DeletionHold> {
+        let annotations = Some([(key.to_owned(), value.to_owned())].into());
+        DeletionHold::from_metadata(&ObjectMeta { annotations, ..ObjectMeta::default() })
+    }
+
     #[test]
     fn any_value_holds_and_a_time_is_shown() {
-        let hold = |key: &str, value: &str| {
-            let annotations = Some([(key.to_owned(), value.to_owned())].into());
-            DeletionHold::from_metadata(&ObjectMeta { annotations, ..ObjectMeta::default() })
-        };
-        let shown = |value: &str| hold(ANNOTATION_HOLD_DELETIONS, value).map(|hold| hold.to_string());
-        assert_eq!(shown("2027-03-12T10:15:00Z").as_deref(), Some("held since 2027-03-12T10:15:00Z"));
+        assert_eq!(
+            hold_of_annotation(ANNOTATION_HOLD_DELETIONS, "2027-03-12T10:15:00Z").unwrap().to_string(),
+            "held since 2027-03-12T10:15:00Z"
+        );
         for value in ["", "true", "false", "yesterday\u{1b}[2J"] {
-            assert_eq!(shown(value).as_deref(), Some("held"), "{value:?}");
+            assert_eq!(hold_of_annotation(ANNOTATION_HOLD_DELETIONS, value).unwrap().to_string(), "held", "{value:?}");
         }
-        assert_eq!(hold("fleet-scheduler.io/hold", ""), None);
+        assert_eq!(hold_of_annotation("fleet-scheduler.io/hold", ""), None);
         assert_eq!(DeletionHold::from_metadata(&ObjectMeta::default()), None);
     }
 }

@@ -101,14 +101,13 @@ impl FromStr for ExtraKind {
     type Err = ExtraKindError;
 
     fn from_str(text: &str) -> Result<Self, ExtraKindError> {
-        let form = || ExtraKindError::Form(super::util::text::visible_line(text).into_owned());
         let (group, version, kind) = match text.split('/').collect::<Vec<_>>()[..] {
             [version, kind] => ("", version, kind),
             [group, version, kind] if group.is_empty() || is_group(group) => (group, version, kind),
-            _ => return Err(form()),
+            _ => return Err(refuse_form(text)),
         };
         if !is_version(version) || !is_kind(kind) {
-            return Err(form());
+            return Err(refuse_form(text));
         }
         if group == RBAC {
             return Err(ExtraKindError::Rbac);
@@ -126,14 +125,19 @@ impl FromStr for ExtraKind {
     }
 }
 
+fn refuse_form(text: &str) -> ExtraKindError {
+    ExtraKindError::Form(super::util::text::visible_line(text).into_owned())
+}
+
 fn is_group(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| part.len() <= 63 && names::is_label(part))
 }
 
 /// `v1`, `v2beta3`: a version as API servers take it.
 fn is_version(text: &str) -> bool {
-    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    text.starts_with('v') && text.len() <= 63 && text.bytes().all(inside)
+    text.starts_with('v')
+        && text.len() <= 63
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
 fn is_kind(text: &str) -> bool {
@@ -202,9 +206,12 @@ mod tests {
 
     #[test]
     fn definitions_come_first_and_rights_before_what_uses_them() {
-        let wave = |text: &str| ExtraKind::from_recorded(text).unwrap().apply_wave();
-        let definition = wave("apiextensions.k8s.io/v1/CustomResourceDefinition");
-        let role = wave("rbac.authorization.k8s.io/v1/Role");
-        assert!(definition < role && role < wave("example.com/v1/Widget"));
+        let waves = [
+            "apiextensions.k8s.io/v1/CustomResourceDefinition",
+            "rbac.authorization.k8s.io/v1/Role",
+            "example.com/v1/Widget",
+        ]
+        .map(|text| ExtraKind::from_recorded(text).unwrap().apply_wave());
+        assert!(waves[0] < waves[1] && waves[1] < waves[2]);
     }
 }

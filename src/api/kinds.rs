@@ -26,6 +26,15 @@ pub struct Served {
     pub until: Option<u32>,
 }
 
+impl Served {
+    /// Returns the first minor that serves the kind in any version, if this version is the newest and later minors serve it.
+    fn first_minor_of_newest(&self) -> Option<u32> {
+        let needed = needed_rows(split_api_version(self.api_version).0, self.kind);
+        let is_newest = *needed[0] == *self && self.until.is_none();
+        needed.last().filter(|_| is_newest).map(|oldest| oldest.from)
+    }
+}
+
 const fn always_served(
     api_version: &'static str,
     kind: &'static str,
@@ -234,20 +243,20 @@ impl Kind {
 
     /// Every kind that all supported minors serve, in the newest version.
     pub fn all_kinds() -> Vec<Self> {
-        let is_newest_of_all = |row: &&Served| {
-            let needed = needed_rows(split_api_version(row.api_version).0, row.kind);
-            needed[0] == *row && row.until.is_none() && needed.last().is_some_and(|oldest| oldest.from <= OLDEST)
-        };
-        TABLE.iter().filter(is_newest_of_all).map(Self::from_served).collect()
+        TABLE
+            .iter()
+            .filter(|row| row.first_minor_of_newest().is_some_and(|from| from <= OLDEST))
+            .map(Self::from_served)
+            .collect()
     }
 
     /// Every kind that only newer minors serve, in the newest version.
     pub fn newer_kinds() -> Vec<Self> {
-        let is_newer = |row: &&Served| {
-            let needed = needed_rows(split_api_version(row.api_version).0, row.kind);
-            needed[0] == *row && row.until.is_none() && needed.last().is_some_and(|oldest| oldest.from > OLDEST)
-        };
-        TABLE.iter().filter(is_newer).map(Self::from_served).collect()
+        TABLE
+            .iter()
+            .filter(|row| row.first_minor_of_newest().is_some_and(|from| from > OLDEST))
+            .map(Self::from_served)
+            .collect()
     }
 
     /// Returns whether a controller makes objects of the kind for a Service, with its labels; `Endpoints` are not even

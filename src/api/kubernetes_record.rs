@@ -115,15 +115,24 @@ mod tests {
         assert_eq!(parse_held_reason(r#"{"message":"other","error":"version guard: y"}"#), None);
     }
 
+    fn make_minor(minor: u32) -> KubeMinor {
+        KubeMinor::new(1, minor)
+    }
+
     #[test]
     fn an_api_server_goes_up_one_minor_at_a_time_and_never_down() {
-        let at = |minor| KubeMinor::new(1, minor);
         for wanted in [36, 37] {
-            assert_eq!(check_minor_change(at(36), at(wanted)), Ok(()));
+            assert_eq!(check_minor_change(make_minor(36), make_minor(wanted)), Ok(()));
         }
-        assert_eq!(check_minor_change(at(36), at(38)), Err(Held::Skips { stored: at(36), wanted: at(38) }));
-        assert_eq!(check_minor_change(at(36), at(35)), Err(Held::Older { stored: at(36), wanted: at(35) }));
-        let said = check_minor_change(at(36), at(38)).unwrap_err().to_string();
+        assert_eq!(
+            check_minor_change(make_minor(36), make_minor(38)),
+            Err(Held::Skips { stored: make_minor(36), wanted: make_minor(38) })
+        );
+        assert_eq!(
+            check_minor_change(make_minor(36), make_minor(35)),
+            Err(Held::Older { stored: make_minor(36), wanted: make_minor(35) })
+        );
+        let said = check_minor_change(make_minor(36), make_minor(38)).unwrap_err().to_string();
         assert!(parse_held_reason(&said).is_some_and(|reason| reason.starts_with("Kubernetes v1.38")), "{said}");
     }
 }

@@ -55,10 +55,10 @@ pub enum NameError {
 
 /// Returns whether a text is a DNS label, whatever its length.
 pub(super) fn is_label(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        && edge(text.chars().next())
-        && edge(text.chars().last())
+        && [text.chars().next(), text.chars().last()]
+            .into_iter()
+            .all(|edge| edge.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit()))
 }
 
 /// Returns whether a text is a DNS subdomain: DNS labels of at most 63 characters with dots between them, at most 253
@@ -75,11 +75,9 @@ pub fn is_label_key(text: &str) -> bool {
 
 /// Returns whether a text is the value of a label or taint; it may be empty.
 pub fn is_label_value(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= 63
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && edge(text.chars().next())
-        && edge(text.chars().last())
+        && [text.chars().next(), text.chars().last()].into_iter().flatten().all(|c| c.is_ascii_alphanumeric())
 }
 
 fn close_label(text: &str) -> Option<String> {

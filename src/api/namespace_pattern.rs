@@ -50,12 +50,18 @@ impl fmt::Display for NamespacePattern {
 mod tests {
     use super::*;
 
+    fn matches_namespace_name(pattern: &str, name: &str) -> bool {
+        pattern.parse::<NamespacePattern>().unwrap().matches_namespace(name)
+    }
+
     #[test]
     fn a_pattern_is_a_name_or_a_prefix() {
-        let matches = |pattern: &str, name: &str| pattern.parse::<NamespacePattern>().unwrap().matches_namespace(name);
-        assert!(matches("cert-manager", "cert-manager") && !matches("cert-manager", "cert-manager-2"));
-        assert!(matches("cattle-*", "cattle-system") && !matches("cattle-*", "cattle"));
-        assert!(matches("a*", "a") && !matches("a*", "b"));
+        assert!(
+            matches_namespace_name("cert-manager", "cert-manager")
+                && !matches_namespace_name("cert-manager", "cert-manager-2")
+        );
+        assert!(matches_namespace_name("cattle-*", "cattle-system") && !matches_namespace_name("cattle-*", "cattle"));
+        assert!(matches_namespace_name("a*", "a") && !matches_namespace_name("a*", "b"));
         for text in ["", "*", "-*", "A", "a/b", "a*b", "a**", "a'", "a-", &"a".repeat(64)] {
             assert!(text.parse::<NamespacePattern>().is_err(), "{text}");
         }

@@ -47,14 +47,14 @@ impl Right {
     }
 
     fn expand_verbs(scope: Scope, group: &str, resource: &str, verbs: &[&'static str], optional: bool) -> Vec<Self> {
-        let one = |verb: &&'static str| Self {
+        let rights = verbs.iter().map(|verb| Self {
             scope,
             group: group.to_owned(),
             resource: resource.to_owned(),
             verb,
             optional,
-        };
-        verbs.iter().map(one).collect()
+        });
+        rights.collect()
     }
 }
 

@@ -37,9 +37,9 @@ pub struct RehearsalFinding {
 impl RehearsalReport {
     /// Adds a fault.
     pub fn add_fault(&mut self, about: &str, why: &str) {
-        let cut = |text: &str| text.chars().take(MOST_CHARACTERS).collect();
         self.faults += 1;
-        self.findings.push(RehearsalFinding { about: cut(about), why: cut(why) });
+        let [about, why] = [about, why].map(|text| text.chars().take(MOST_CHARACTERS).collect());
+        self.findings.push(RehearsalFinding { about, why });
     }
 
     /// Adds a fault that is counted and not named.

@@ -225,11 +225,15 @@ impl Remedy {
     /// Makes control characters of the words visible: they may hold what a cluster says.
     #[must_use]
     pub fn with_visible_text(self) -> Self {
-        let shown = |part| match part {
-            Part::Text(text) => Part::Text(visible_lines(&text).into_owned()),
-            other => other,
-        };
-        Self(self.0.into_iter().map(shown).collect())
+        Self(
+            self.0
+                .into_iter()
+                .map(|part| match part {
+                    Part::Text(text) => Part::Text(visible_lines(&text).into_owned()),
+                    other => other,
+                })
+                .collect(),
+        )
     }
 }
 

@@ -12,8 +12,7 @@ pub fn quote_word(text: &str) -> Cow<'_, str> {
 
 /// Returns whether a text is one word of a POSIX shell without quotes: every character stands for itself.
 pub fn is_plain(text: &str) -> bool {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    !text.is_empty() && text.chars().all(harmless)
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c))
 }
 
 /// A text as one word of a POSIX shell, in quotes.

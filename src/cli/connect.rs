@@ -99,17 +99,16 @@ pub(super) async fn connect_with_access(global: &Global) -> Result<(Connected, A
             let Some((name, home)) = name.zip(Home::of_user().ok()) else { return Err(error) };
             let file = home.kubeconfig_path(&name);
             let headline = format!("cannot use the kubeconfig {}", file.display());
-            let bad = || CliError::new(Exit::Failed, "BadKubeconfig", headline.as_str());
-            match admin_access::read_local_kubeconfig(&home, &name)
-                .map_err(|error| bad().because(&error).hint(local_kubeconfig_remedy(&name, &error)))?
-            {
-                Some(kubeconfig) => {
+            let unusable = CliError::new(Exit::Failed, "BadKubeconfig", headline);
+            match admin_access::read_local_kubeconfig(&home, &name) {
+                Err(error) => Err(unusable.because(&error).hint(local_kubeconfig_remedy(&name, &error))),
+                Ok(Some(kubeconfig)) => {
                     let again = format!("write it again with `fleetctl kubeconfig {name}`");
                     let connected = admin_access::connect_kubeconfig(&kubeconfig).await;
-                    let connected = connected.map_err(|why| bad().cause(why).hint(again))?;
+                    let connected = connected.map_err(|why| unusable.cause(why).hint(again))?;
                     Ok((connected, Access::Kubeconfig(file, None)))
                 }
-                None => Err(error),
+                Ok(None) => Err(error),
             }
         }
         Err(error) => Err(error),

@@ -168,15 +168,14 @@ pub fn main() -> ExitCode {
     let name = argv.first().map_or("fleetctl", program_name);
     let color = color_of(&argv);
     stream_color(color).write_global();
-    let parse = |tree: clap::Command| -> Result<_, clap::Error> {
-        let tree = environment::without_empty(tree).name(name).bin_name(name).color(color);
-        let matches = tree.try_get_matches_from(&argv)?;
-        Ok((Cli::from_arg_matches(&matches)?, matches))
-    };
     // Help and mistakes are told by the whole tree; its order of flags is another.
-    let parsed = parse(build_lazy_tree(command_tree)).or_else(|error| match error.kind() {
+    let parsed = parse_command_line(build_lazy_tree(command_tree), &argv, name, color);
+    let parsed = parsed.or_else(|error| match error.kind() {
         ErrorKind::DisplayVersion => Err(error),
-        _ => parse(group_help(parser::program_name::rename_tree(command_tree(), name).name(name).bin_name(name))),
+        _ => {
+            let tree = parser::program_name::rename_tree(command_tree(), name).name(name).bin_name(name);
+            parse_command_line(group_help(tree), &argv, name, color)
+        }
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,
@@ -199,11 +198,27 @@ pub fn main() -> ExitCode {
     report_result(&ui, result)
 }
 
+fn parse_command_line(
+    tree: clap::Command,
+    argv: &[OsString],
+    name: &'static str,
+    color: ColorChoice,
+) -> Result<(Cli, clap::ArgMatches), clap::Error> {
+    let tree = environment::without_empty(tree).name(name).bin_name(name).color(color);
+    let matches = tree.try_get_matches_from(argv)?;
+    Ok((Cli::from_arg_matches(&matches)?, matches))
+}
+
+/// Returns the words up to `--`, as far as they are text.
+fn list_flag_words(argv: &[OsString]) -> Vec<&str> {
+    argv.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()).collect()
+}
+
 /// Returns the choice of `--color` before anything is parsed: help and usage errors are coloured too.
 fn color_of(argv: &[OsString]) -> ColorChoice {
-    let words = || argv.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
-    let joined = words().filter_map(|word| word.strip_prefix("--color=")).last();
-    let apart = words().zip(words().skip(1)).filter(|(flag, _)| *flag == "--color").map(|(_, value)| value).last();
+    let words = list_flag_words(argv);
+    let joined = words.iter().filter_map(|word| word.strip_prefix("--color=")).next_back();
+    let apart = words.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1]).next_back();
     match joined.or(apart) {
         Some("always") => ColorChoice::Always,
         Some("never") => ColorChoice::Never,
@@ -281,10 +296,9 @@ fn asks_for_json(matches: &clap::ArgMatches) -> bool {
 
 /// The same where the command line cannot be parsed, from its words.
 fn wants_json(argv: &[OsString]) -> bool {
-    let words = || argv.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
-    let joined = |word: &str| ["-o=json", "-ojson", "--output=json"].contains(&word);
-    let apart = words().zip(words().skip(1)).any(|pair| matches!(pair, ("-o" | "--output", "json")));
-    apart || words().any(joined)
+    let words = list_flag_words(argv);
+    words.windows(2).any(|pair| matches!(pair, ["-o" | "--output", "json"]))
+        || words.iter().any(|word| ["-o=json", "-ojson", "--output=json"].contains(word))
 }
 
 /// Help and version are results; everything else that clap says is a usage error.

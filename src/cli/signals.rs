@@ -100,9 +100,10 @@ mod tests {
 
     #[test]
     fn a_hangup_that_is_ignored_is_seen() {
-        let status = |mask: &str| format!("Name:\tfleetctl\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
-        assert_eq!(ignores_hangup(&status("0000000000001001")), Some(true));
-        assert_eq!(ignores_hangup(&status("0000000000001000")), Some(false));
+        for (mask, ignores) in [("0000000000001001", true), ("0000000000001000", false)] {
+            let status = format!("Name:\tfleetctl\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
+            assert_eq!(ignores_hangup(&status), Some(ignores));
+        }
         assert_eq!(ignores_hangup("Name:\tfleetctl\n"), None);
     }
 }

@@ -19,9 +19,9 @@ use crate::pki::{Kubeconfig, PkiError, SecretText};
 pub async fn connect_kubeconfig(kubeconfig: &Kubeconfig) -> Result<Connected, String> {
     // Written anew from the fields that were read, so that nothing else of the text that they came from is used.
     let text = kubeconfig.to_yaml("kubeconfig").map_err(|error| error.to_string())?;
-    let unusable = |error: &(dyn std::error::Error + 'static)| error_sentences(error).join(": ");
-    let kubeconfig = kube::config::Kubeconfig::from_yaml(text.expose()).map_err(|error| unusable(&error))?;
-    connect_with(kubeconfig).await.map_err(|error| unusable(&error))
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(text.expose());
+    let kubeconfig = kubeconfig.map_err(|error| error_sentences(&error).join(": "))?;
+    connect_with(kubeconfig).await.map_err(|error| error_sentences(&error).join(": "))
 }
 
 /// Size of a kubeconfig, in bytes, beyond which it is not an install's.

@@ -198,7 +198,7 @@ mod tests {
     impl Cluster {
         fn client(self: &Arc<Self>) -> Client {
             let cluster = Arc::clone(self);
-            let serve = move |request: http::Request<Body>| {
+            let service = tower::service_fn(move |request: http::Request<Body>| {
                 let cluster = Arc::clone(&cluster);
                 async move {
                     let (parts, body) = request.into_parts();
@@ -207,8 +207,8 @@ mod tests {
                     let (code, said) = cluster.answer(&parts.method, parts.uri.path(), brought).await;
                     http::Response::builder().status(code).body(Body::from(said.to_string().into_bytes()))
                 }
-            };
-            Client::new(tower::service_fn(serve), "default")
+            });
+            Client::new(service, "default")
         }
 
         async fn answer(&self, method: &http::Method, path: &str, brought: Value) -> (u16, Value) {

@@ -56,8 +56,8 @@ impl<'a> ImagePulls<'a> {
         let login = objects.iter().map(|object| &object.json).find(|object| object["type"] == LOGIN);
         let of_chart = login.map(|secret| &secret["metadata"]["name"]);
         let templates = objects.iter().filter_map(|object| pod_spec(&object.json));
-        let pod = |(n, spec)| build_pull_pod(&format!("{run}-{n}"), &run, spec, of_chart);
-        let pods: Vec<Value> = templates.enumerate().map(pod).collect();
+        let pods = templates.enumerate().map(|(n, spec)| build_pull_pod(&format!("{run}-{n}"), &run, spec, of_chart));
+        let pods: Vec<Value> = pods.collect();
         let login = login.map(|secret| {
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": build_metadata(&run, &run),
                 "type": secret["type"], "data": secret["data"]})
@@ -95,8 +95,7 @@ impl<'a> ImagePulls<'a> {
         for (image, pulled) in
             join_all(self.pods.iter().map(|pod| self.try_pod(pod, limit))).await.into_iter().flatten()
         {
-            let worse = |before: &Pulled| rank_pulled(&pulled) > rank_pulled(before);
-            if found.get(&image).is_none_or(worse) {
+            if found.get(&image).is_none_or(|before| rank_pulled(&pulled) > rank_pulled(before)) {
                 found.insert(image, pulled);
             }
         }
@@ -107,14 +106,13 @@ impl<'a> ImagePulls<'a> {
     async fn try_pod(&self, manifest: &Value, limit: Duration) -> Vec<(String, Pulled)> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
         let images: Vec<(&str, &str)> = list_container_images(manifest).collect();
-        let all = |pulled: &Pulled| images.iter().map(|(_, image)| ((*image).to_owned(), pulled.clone())).collect();
         let made = match serde_json::from_value::<Pod>(manifest.clone()) {
             Ok(pod) => pods.create(&PostParams::default(), &pod).await,
             Err(error) => Err(kube::Error::SerdeError(error)),
         };
         let name = match made {
             Ok(pod) => pod.name_any(),
-            Err(error) => return all(&Pulled::Unknown(self.refusal_problem("pod", &error))),
+            Err(error) => return mark_all_unknown(&images, &self.refusal_problem("pod", &error)),
         };
         let names: Vec<&str> = images.iter().map(|(container, _)| *container).collect();
         let ended =
@@ -122,7 +120,7 @@ impl<'a> ImagePulls<'a> {
         let seen = match tokio::time::timeout(limit, ended).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => {
-                return all(&Pulled::Unknown(unknown_problem(format!("its pod cannot be watched: {error}"))));
+                return mark_all_unknown(&images, &unknown_problem(format!("its pod cannot be watched: {error}")));
             }
             // What the pod waits for is told.
             Err(_) => pods.get_opt(&name).await.ok().flatten(),
@@ -137,14 +135,17 @@ impl<'a> ImagePulls<'a> {
             }
             seen => seen,
         };
-        let Some(pod) = seen else { return all(&Pulled::Unknown(unknown_problem("its pod was deleted".to_owned()))) };
+        let Some(pod) = seen else {
+            return mark_all_unknown(&images, &unknown_problem("its pod was deleted".to_owned()));
+        };
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
         let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = events.list(&about).await.map(|list| list.items).unwrap_or_default();
         let evidence = Evidence { events, ..Evidence::default() };
-        let verdict =
-            |(container, image): &(&str, &str)| ((*image).to_owned(), evaluate_pull(&pod, container, image, &evidence));
-        images.iter().map(verdict).collect()
+        images
+            .iter()
+            .map(|(container, image)| ((*image).to_owned(), evaluate_pull(&pod, container, image, &evidence)))
+            .collect()
     }
 
     /// Deletes what was made, and what runs before have left that were killed.
@@ -167,6 +168,10 @@ impl<'a> ImagePulls<'a> {
             },
         }
     }
+}
+
+fn mark_all_unknown(images: &[(&str, &str)], problem: &Problem) -> Vec<(String, Pulled)> {
+    images.iter().map(|(_, image)| ((*image).to_owned(), Pulled::Unknown(problem.clone()))).collect()
 }
 
 fn unknown_problem(what: String) -> Problem {
@@ -196,8 +201,8 @@ fn build_pull_pod(name: &str, run: &str, of: &Value, login: Option<&Value>) -> V
         spec.insert("affinity".to_owned(), json!({ "nodeAffinity": nodes }));
     }
     let secrets = of["imagePullSecrets"].as_array().into_iter().flatten();
-    let is_login = |secret: &Value| Some(&secret["name"]) == login;
-    let secrets = secrets.map(|secret| if is_login(secret) { json!({ "name": run }) } else { secret.clone() });
+    let secrets =
+        secrets.map(|secret| if Some(&secret["name"]) == login { json!({ "name": run }) } else { secret.clone() });
     spec.insert("imagePullSecrets".to_owned(), secrets.collect());
     // What starts a pod and what runs in it are pulled alike, and here none waits for another.
     let lists = ["initContainers", "containers"].into_iter().flat_map(|list| of[list].as_array().into_iter().flatten());
@@ -280,11 +285,10 @@ where
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let Ok(found) = api.list_metadata(&ListParams::default().labels(LABEL)).await else { return };
-    let now = Timestamp::now();
-    let is_old = |at: &Timestamp| now.duration_since(*at) > SignedDuration::from_secs(2 * LIFE);
+    let (now, longest) = (Timestamp::now(), SignedDuration::from_secs(2 * LIFE));
     for object in found.items {
         let ours = object.labels().get(LABEL).is_some_and(|of| of == run);
-        if ours || object.creation_timestamp().is_some_and(|at| is_old(&at.0)) {
+        if ours || object.creation_timestamp().is_some_and(|at| now.duration_since(at.0) > longest) {
             let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
             let _ = api.delete(&object.name_any(), &params).await;
         }
@@ -327,23 +331,30 @@ mod tests {
         evaluate_pull(&serde_json::from_value(pod).unwrap(), "c", "i", &Evidence::default())
     }
 
+    fn waiting_state(reason: &str, message: &str) -> Value {
+        json!({"waiting": {"reason": reason, "message": message}})
+    }
+
+    fn terminated_state(reason: &str, message: &str) -> Value {
+        json!({"terminated": {"exitCode": 1, "reason": reason, "message": message}})
+    }
+
     #[test]
     fn an_image_is_there_once_its_container_was_made_and_whatever_became_of_that() {
-        let waiting = |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
-        let ended =
-            |reason: &str, message: &str| json!({"terminated": {"exitCode": 1, "reason": reason, "message": message}});
         for state in [
             json!({"running": {}}),
-            ended("Error", "flag provided but not defined"),
-            ended("StartError", "no such file or directory"),
-            waiting("CreateContainerError", "x"),
+            terminated_state("Error", "flag provided but not defined"),
+            terminated_state("StartError", "no such file or directory"),
+            waiting_state("CreateContainerError", "x"),
         ] {
             assert_eq!(seen(state.clone()), Pulled::Yes, "{state}");
         }
-        let refused =
-            |state: Value, word: &str| matches!(seen(state), Pulled::No(problem) if problem.what.contains(word));
-        assert!(refused(waiting("ErrImagePull", "no match for platform in manifest"), "no match for platform"));
-        assert!(refused(ended("Error", "exec /etcd: exec format error"), "does not support the architecture"));
-        assert!(matches!(seen(waiting("ContainerCreating", "")), Pulled::Unknown(_)));
+        for (state, word) in [
+            (waiting_state("ErrImagePull", "no match for platform in manifest"), "no match for platform"),
+            (terminated_state("Error", "exec /etcd: exec format error"), "does not support the architecture"),
+        ] {
+            assert!(matches!(seen(state), Pulled::No(problem) if problem.what.contains(word)), "{word}");
+        }
+        assert!(matches!(seen(waiting_state("ContainerCreating", "")), Pulled::Unknown(_)));
     }
 }

@@ -71,19 +71,19 @@ mod tests {
     fn values_are_read_back_of_the_same_place_alone() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("demo").join("values");
-        let of = |server: &str| LocalValues {
-            server: server.to_owned(),
-            namespace: "fleet".to_owned(),
-            values: json!({"placement": {"allowRBACKinds": true}}),
-        };
-        let read = |server, namespace| LocalValues::read_values_file(&file, server, namespace).unwrap();
-        assert_eq!(read("https://a", "fleet"), None);
-        of("https://a").write_values_file(&file).unwrap();
+        let values = json!({"placement": {"allowRBACKinds": true}});
+        let mut local =
+            LocalValues { server: "https://a".to_owned(), namespace: "fleet".to_owned(), values: values.clone() };
+        assert_eq!(LocalValues::read_values_file(&file, "https://a", "fleet").unwrap(), None);
+        local.write_values_file(&file).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(read("https://a", "fleet"), Some(of("").values));
-        assert_eq!((read("https://b", "fleet"), read("https://a", "other")), (None, None));
-        of("https://b").write_values_file(&file).unwrap();
-        assert_eq!(read("https://a", "fleet"), None);
+        assert_eq!(LocalValues::read_values_file(&file, "https://a", "fleet").unwrap(), Some(values));
+        for (server, namespace) in [("https://b", "fleet"), ("https://a", "other")] {
+            assert_eq!(LocalValues::read_values_file(&file, server, namespace).unwrap(), None);
+        }
+        local.server = "https://b".to_owned();
+        local.write_values_file(&file).unwrap();
+        assert_eq!(LocalValues::read_values_file(&file, "https://a", "fleet").unwrap(), None);
         for (text, found) in [("{", "is damaged"), ("", "is empty")] {
             std::fs::write(&file, text).unwrap();
             let error = LocalValues::read_values_file(&file, "https://b", "fleet").unwrap_err();

@@ -93,17 +93,15 @@ impl RecordedUse {
     /// Finds the values of a record that would have to be given again where they cannot be: in an undo, which renders the
     /// recorded release.
     pub fn unconfirmed_in(recorded: &Value, local: Option<&Value>, ordinary: Ordinary) -> Vec<UnconfirmedValue> {
-        let known = |path: &[String]| local.and_then(|local| value_covering_path(local, path));
-        let unconfirmed = collect_leaves(recorded)
-            .into_iter()
-            .filter(|(path, value)| !ordinary.has_value(path, value) && known(path) != Some(value));
-        unconfirmed
-            .map(|(path, value)| UnconfirmedValue {
+        let unconfirmed = collect_leaves(recorded).into_iter().filter_map(|(path, value)| {
+            let known = local.and_then(|local| value_covering_path(local, &path));
+            (!ordinary.has_value(&path, &value) && known != Some(&value)).then(|| UnconfirmedValue {
                 recorded: Some(value.to_string()),
-                local: known(&path).map(Value::to_string),
+                local: known.map(Value::to_string),
                 path: chart::show_path(&path),
             })
-            .collect()
+        });
+        unconfirmed.collect()
     }
 }
 
@@ -118,13 +116,15 @@ pub struct Ordinary {
 
 impl Ordinary {
     fn has_value(&self, path: &[String], value: &Value) -> bool {
-        let is_at = |pattern: &str| {
-            let mut path = path.iter();
-            pattern.split('.').all(|part| path.next().is_some_and(|key| part == "*" || part == key))
-        };
-        self.paths.iter().any(|pattern| is_at(pattern))
-            || self.values.iter().any(|(pattern, text)| is_at(pattern) && value == text)
+        self.paths.iter().any(|pattern| starts_with_pattern(path, pattern))
+            || self.values.iter().any(|(pattern, text)| starts_with_pattern(path, pattern) && value == text)
     }
+}
+
+/// Returns whether a path is that of a pattern, or below it.
+fn starts_with_pattern(path: &[String], pattern: &str) -> bool {
+    let mut path = path.iter();
+    pattern.split('.').all(|part| path.next().is_some_and(|key| part == "*" || part == key))
 }
 
 /// The value at a path; where something on the way is no mapping, and so stands for all that could be below, that.

@@ -11,7 +11,7 @@ use crate::api::labels::LABEL_INSTALL;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 use crate::apply::{self, Engine};
-use crate::chart::{self, Chart, Row, Versions};
+use crate::chart::{self, Chart, Versions};
 use crate::inventory::{Owner, Phase, Record, Release, State};
 use crate::k8s::apply_merge_patch;
 
@@ -85,11 +85,11 @@ impl RecordedRelease {
     /// # Errors
     /// An API that does not answer or refuses.
     pub async fn from_record(record: &Record, client: &Client, secrets: &[SecretEntry]) -> Result<Self, kube::Error> {
-        let recorded = |entry: &&SecretEntry| {
+        let mut entries = secrets.to_vec();
+        entries.retain(|entry| {
             let inventory = &record.inventory;
             inventory.iter().any(|item| item.object.is_kind("", "Secret") && item.object.name == entry.secret)
-        };
-        let entries: Vec<SecretEntry> = secrets.iter().filter(recorded).copied().collect();
+        });
         let owner = &record.owner;
         let secrets = secret_values(client, &owner.namespace, (LABEL_INSTALL, &owner.name), &entries).await?;
         let Release { version, values, .. } = &record.release;
@@ -203,12 +203,12 @@ impl ValuesForgotten {
         let Some(record) = state.record.as_ref().filter(|record| record.phase == Phase::Installed) else {
             return Ok(None);
         };
-        let ungiven = |entry: &&SecretEntry| {
+        let mut ungiven = secrets.to_vec();
+        ungiven.retain(|entry| {
             let path: Vec<String> = entry.value.split('/').skip(1).map(str::to_owned).collect();
             !package.tree().is_given(&path)
-        };
-        let secrets: Vec<SecretEntry> = secrets.iter().filter(ungiven).copied().collect();
-        let recorded = RecordedRelease::from_record(record, client, &secrets).await?;
+        });
+        let recorded = RecordedRelease::from_record(record, client, &ungiven).await?;
         Ok(Self::compare_release(package, &record.release, &recorded))
     }
 
@@ -226,11 +226,10 @@ impl ValuesForgotten {
                 continue;
             }
             let secret = path.iter().try_fold(&recorded.secrets, |secrets, key| secrets.get(key)).is_some();
-            let shown = |value: &Value| (!value.is_null()).then(|| value.to_string());
             values.push(Forgotten {
                 path: chart::show_path(&path),
-                recorded: (!secret).then(|| shown(&value).unwrap_or_else(|| "unset".to_owned())),
-                now: shown(becomes),
+                recorded: (!secret).then(|| if value.is_null() { "unset".to_owned() } else { value.to_string() }),
+                now: (!becomes.is_null()).then(|| becomes.to_string()),
             });
         }
         if let Some(patches) = release.facts.get(PATCHES).filter(|_| package.patches().is_empty()) {
@@ -262,10 +261,10 @@ fn forget_locks(values: &mut Value, chart: &Chart, recorded: &str, next: &Servic
     let Ok(recorded) = recorded.parse::<ServiceVersion>() else { return Vec::new() };
     let former = chart::embedded_versions().rows().iter().find(|row| row.version == recorded.service_line());
     let (Some(row), Some(former)) = (chart.version_row(), former) else { return Vec::new() };
-    let tag_in = |row: &Row, name: &str, version| row.image_tag(name, version).map(|(tag, _)| tag);
     let mut unlocked = Vec::new();
     for (name, image) in chart.image_paths() {
-        let (before, after) = (tag_in(former, &name, &recorded), tag_in(row, &name, next));
+        let before = former.image_tag(&name, &recorded).map(|(tag, _)| tag);
+        let after = row.image_tag(&name, next).map(|(tag, _)| tag);
         let path: Vec<String> = image.split('.').chain(["tag"]).map(str::to_owned).collect();
         let tag = path.iter().try_fold(&*values, |values, key| values.get(key)).and_then(Value::as_str);
         let locked = tag.and_then(|tag| tag.split_once('@')).map(|(tag, _)| tag.to_owned());

@@ -370,12 +370,13 @@ pub(super) fn remove_at(value: &mut Value, path: &[String]) {
 
 /// The objects as the engine takes them.
 pub fn to_planned_objects<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Vec<Planned> {
-    let planned = |object: &Object| {
-        let stage = u32::try_from(object.stage).unwrap_or(u32::MAX);
-        let keep = object.json.pointer("/metadata/labels").and_then(|map| map.get(KEEP_ANNOTATION)).is_some();
-        if keep { Planned::new_retained(stage, object.json.clone()) } else { Planned::new(stage, object.json.clone()) }
-    };
-    objects.into_iter().map(planned).collect()
+    objects.into_iter().map(to_planned_object).collect()
+}
+
+fn to_planned_object(object: &Object) -> Planned {
+    let stage = u32::try_from(object.stage).unwrap_or(u32::MAX);
+    let keep = object.json.pointer("/metadata/labels").and_then(|map| map.get(KEEP_ANNOTATION)).is_some();
+    if keep { Planned::new_retained(stage, object.json.clone()) } else { Planned::new(stage, object.json.clone()) }
 }
 
 /// Returns the kinds that must be writable so that the objects can be written: API group, resource, and whether it

@@ -181,21 +181,21 @@ impl<'a> Session<'a> {
             }
             for together in workloads.chunks(if one_by_one { 1 } else { workloads.len().max(1) }) {
                 self.step_of(&together[0], &title);
-                let later = |object: &ObjectRef| workloads.contains(object) && !together.contains(object);
                 // What is no workload goes with the first; what has been applied is not sent again.
-                self.apply_wanted_objects(stage, |object| !later(object)).await?;
+                self.apply_wanted_objects(stage, |object| !workloads.contains(object) || together.contains(object))
+                    .await?;
                 self.replace_broken(together).await?;
                 let (targets, options) = self.build_wait(together);
                 let (engine, mut next) = (self.engine, together[1..].iter());
-                let ready = |workload: &ObjectRef| {
+                let waited = engine.wait_each(&targets, options, |workload: &ObjectRef| {
                     if !silent(&workload.name) {
                         self.progress.finish_step(if workload.kind == "Job" { "Complete" } else { "Running" });
                     }
                     if let Some(next) = next.next() {
                         self.step_of(next, &title);
                     }
-                };
-                engine.wait_each(&targets, options, ready).await.map_err(self.map_engine_error())?;
+                });
+                waited.await.map_err(self.map_engine_error())?;
             }
         }
         Ok(())
@@ -229,12 +229,11 @@ impl<'a> Session<'a> {
     /// revision can start.
     async fn replace_broken(&self, workloads: &[ObjectRef]) -> Result<(), Stopped> {
         let applied = self.run.as_ref().map(Run::applied_objects);
-        let was_there = |set: &&ObjectRef| {
+        for set in workloads.iter().filter(|workload| workload.is_kind("apps", "StatefulSet")) {
             let of_set = applied.and_then(|applied| applied.get(set));
-            set.is_kind("apps", "StatefulSet") && of_set.is_some_and(|applied| applied.done != Done::Created)
-        };
-        for set in workloads.iter().filter(was_there) {
-            self.engine.replace_broken_pods(set).await.map_err(self.map_engine_error())?;
+            if of_set.is_some_and(|applied| applied.done != Done::Created) {
+                self.engine.replace_broken_pods(set).await.map_err(self.map_engine_error())?;
+            }
         }
         Ok(())
     }
@@ -249,16 +248,17 @@ impl<'a> Session<'a> {
     }
 
     fn build_wait(&self, workloads: &[ObjectRef]) -> (Vec<WaitTarget>, WaitOptions) {
-        let target = |workload: &ObjectRef| {
-            let applied = self.run.as_ref().and_then(|run| run.applied_objects().get(workload));
-            let generation = applied.and_then(|applied| applied.generation);
-            let namespace = workload.namespace.as_deref();
-            let target = WaitTarget::new(&workload.group, &workload.kind, namespace, &workload.name)?;
-            Some(WaitTarget { generation, ..target })
-        };
+        let targets = workloads.iter().filter_map(|workload| self.build_wait_target(workload)).collect();
         let fail_early = !self.has_new_certificates;
-        let options = WaitOptions { timeout: self.remaining_time(), in_order: true, fail_early };
-        (workloads.iter().filter_map(target).collect(), options)
+        (targets, WaitOptions { timeout: self.remaining_time(), in_order: true, fail_early })
+    }
+
+    fn build_wait_target(&self, workload: &ObjectRef) -> Option<WaitTarget> {
+        let applied = self.run.as_ref().and_then(|run| run.applied_objects().get(workload));
+        let generation = applied.and_then(|applied| applied.generation);
+        let namespace = workload.namespace.as_deref();
+        let target = WaitTarget::new(&workload.group, &workload.kind, namespace, &workload.name)?;
+        Some(WaitTarget { generation, ..target })
     }
 
     /// Records what was applied and releases the lock.

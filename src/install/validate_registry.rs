@@ -10,9 +10,10 @@ use crate::chart::{Diagnostic, ValuesTree};
 pub fn check_registry_credentials(credentials: Option<&SecretValue>, tree: &ValuesTree) -> Option<Diagnostic> {
     let config: Value = serde_json::from_str(&credentials?.0).ok()?;
     let logins = config.get("auths").and_then(Value::as_object);
-    let has_login = |entry: &Value| ["auth", "password", "identitytoken"].iter().any(|key| entry.get(key).is_some());
-    if logins.is_some_and(|logins| logins.values().any(has_login)) {
-        return None;
+    for entry in logins.into_iter().flatten().map(|(_, entry)| entry) {
+        if ["auth", "password", "identitytoken"].iter().any(|key| entry.get(key).is_some()) {
+            return None;
+        }
     }
     let helper = ["credsStore", "credHelpers"].into_iter().find(|key| config.get(key).is_some());
     let message = match helper {
@@ -29,18 +30,24 @@ mod tests {
     use super::*;
     use crate::chart::ValuesBuilder;
 
+    fn render_credentials_warning(text: &str) -> Option<String> {
+        let tree = ValuesBuilder::new(None).build(|| Value::Null).unwrap();
+        let warning = check_registry_credentials(Some(&SecretValue(text.to_owned())), &tree);
+        warning.map(|warning| warning.render_diagnostic(false))
+    }
+
     #[test]
     fn credentials_without_a_login_are_pointed_out_and_never_shown() {
         let tree = ValuesBuilder::new(None).build(|| Value::Null).unwrap();
-        let found = |text: &str| {
-            check_registry_credentials(Some(&SecretValue(text.to_owned())), &tree)
-                .map(|problem| problem.render_diagnostic(false))
-        };
         assert_eq!(check_registry_credentials(None, &tree), None);
-        assert_eq!(found(r#"{"auths": {"a.example": {"auth": "c2VjcmV0"}}}"#), None);
-        assert!(found(r#"{"auths": {"a.example": {}}, "credsStore": "desktop"}"#).unwrap().contains("`credsStore`"));
-        assert!(found(r#"{"credHelpers": {"a.example": "x"}}"#).unwrap().contains("`credHelpers`"));
-        let empty = found(r#"{"auths": {}, "note": "canary"}"#).unwrap();
+        assert_eq!(render_credentials_warning(r#"{"auths": {"a.example": {"auth": "c2VjcmV0"}}}"#), None);
+        for (text, key) in [
+            (r#"{"auths": {"a.example": {}}, "credsStore": "desktop"}"#, "`credsStore`"),
+            (r#"{"credHelpers": {"a.example": "x"}}"#, "`credHelpers`"),
+        ] {
+            assert!(render_credentials_warning(text).unwrap().contains(key), "{key}");
+        }
+        let empty = render_credentials_warning(r#"{"auths": {}, "note": "canary"}"#).unwrap();
         assert!(empty.contains("contain no login") && !empty.contains("canary"), "{empty}");
     }
 }

@@ -42,14 +42,13 @@ mod tests {
     use super::*;
 
     fn of(entries: &[(&str, &str, &str)]) -> Vec<String> {
-        let entry = |(manager, operation, subresource): &(&str, &str, &str)| ManagedFieldsEntry {
+        let entries = entries.iter().map(|(manager, operation, subresource)| ManagedFieldsEntry {
             manager: Some((*manager).to_owned()),
             operation: Some((*operation).to_owned()),
             subresource: Some((*subresource).to_owned()),
             ..ManagedFieldsEntry::default()
-        };
-        let entries: Vec<ManagedFieldsEntry> = entries.iter().map(entry).collect();
-        collect_appliers(entries.iter()).into_iter().map(str::to_owned).collect()
+        });
+        collect_appliers(entries.collect::<Vec<_>>().iter()).into_iter().map(str::to_owned).collect()
     }
 
     #[test]

@@ -201,14 +201,20 @@ pub(super) mod tests {
         JournalStep { object, api_version: "v1".into(), policy, uid: String::new(), witnessed: false, undo }
     }
 
+    fn reapply_value(value: &str) -> Undo {
+        Undo::Reapply { patch: json!({"data": {"a": value}}), theirs: None }
+    }
+
     #[test]
     fn an_object_has_one_step_in_the_place_of_its_first() {
         let mut journal = Journal::new("install", "u");
-        let changed = |value: &str| Undo::Reapply { patch: json!({"data": {"a": value}}), theirs: None };
-        journal.put_step(step("ConfigMap", changed("1")));
+        journal.put_step(step("ConfigMap", reapply_value("1")));
         journal.put_step(step("Service", Undo::Delete));
-        journal.put_step(step("ConfigMap", changed("2")));
-        assert_eq!(journal.steps.iter().map(|step| &step.undo).collect::<Vec<_>>(), [&changed("2"), &Undo::Delete]);
+        journal.put_step(step("ConfigMap", reapply_value("2")));
+        assert_eq!(
+            journal.steps.iter().map(|step| &step.undo).collect::<Vec<_>>(),
+            [&reapply_value("2"), &Undo::Delete]
+        );
         assert!(journal.has_created(&journal.steps[1].object.clone()));
         let text = serde_json::to_string(&journal).unwrap();
         assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), journal);

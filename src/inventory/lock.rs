@@ -34,18 +34,23 @@ pub struct Holder {
 impl Holder {
     /// This process.
     pub fn from_this_process() -> Self {
-        let variable =
-            |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
         let host = fs_err::read_to_string("/proc/sys/kernel/hostname").ok().map(|h| h.trim().to_owned());
         Self {
-            user: variable(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned()),
-            host: host.or_else(|| variable(&["HOSTNAME", "COMPUTERNAME"])).unwrap_or_else(|| "unknown".to_owned()),
+            user: find_set_variable(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned()),
+            host: host
+                .or_else(|| find_set_variable(&["HOSTNAME", "COMPUTERNAME"]))
+                .unwrap_or_else(|| "unknown".to_owned()),
             pid: std::process::id(),
             machine: machine_identity().unwrap_or_default(),
             since: jiff::Timestamp::now().to_string(),
             nonce: random_id(),
         }
     }
+}
+
+/// Returns the first environment variable of several that is set to something.
+fn find_set_variable(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }
 
 impl std::fmt::Display for Holder {
@@ -191,16 +196,19 @@ mod tests {
         }
     }
 
+    fn is_of_ended_run(here: &Holder, machine: &str, pid: u32) -> bool {
+        lock("", machine, pid).is_of_ended_process(here)
+    }
+
     #[test]
     fn a_lock_dies_with_its_process() {
         let here = Holder::from_this_process();
         assert!(!here.machine.is_empty());
-        let is_over = |machine: &str, pid: u32| lock("", machine, pid).is_of_ended_process(&here);
-        assert!(!is_over(&here.machine, 1), "that process lives");
-        assert!(is_over(&here.machine, here.pid), "an earlier run of our own");
-        assert!(is_over(&here.machine, u32::MAX), "no such process here");
+        assert!(!is_of_ended_run(&here, &here.machine, 1), "that process lives");
+        assert!(is_of_ended_run(&here, &here.machine, here.pid), "an earlier run of our own");
+        assert!(is_of_ended_run(&here, &here.machine, u32::MAX), "no such process here");
         // Another machine, or another namespace of processes, of the same host name.
-        assert!(!is_over("elsewhere", u32::MAX));
+        assert!(!is_of_ended_run(&here, "elsewhere", u32::MAX));
         let nowhere = Holder { machine: String::new(), ..here.clone() };
         assert!(!lock("", "", u32::MAX).is_of_ended_process(&nowhere), "nothing is known of either");
     }

@@ -154,11 +154,6 @@ mod tests {
     fn what_is_of_a_namesake_is_told_by_its_set_or_by_a_namespace_where_there_is_one() {
         let one = Owner::new("control-plane", "demo", "fleet");
         let other = Owner { namespace: "elsewhere".to_owned(), ..one.clone() };
-        let object = |namespace: Option<&str>, set: Option<&Owner>| {
-            let labels: Map<String, Value> =
-                set.map(|owner| (PART_OF_LABEL.to_owned(), owner.applyset_id().into())).into_iter().collect();
-            json!({"metadata": {"namespace": namespace, "labels": labels}})
-        };
         let elsewhere = BTreeSet::from([other.namespace.clone()]);
         for (namespace, set, anothers) in [
             (None, Some(&other), true),
@@ -169,7 +164,10 @@ mod tests {
             (Some("fleet"), None, false),
             (None, None, false),
         ] {
-            assert_eq!(one.is_anothers(&object(namespace, set), &elsewhere), anothers, "{namespace:?} {set:?}");
+            let labels: Map<String, Value> =
+                set.map(|owner| (PART_OF_LABEL.to_owned(), owner.applyset_id().into())).into_iter().collect();
+            let object = json!({"metadata": {"namespace": namespace, "labels": labels}});
+            assert_eq!(one.is_anothers(&object, &elsewhere), anothers, "{namespace:?} {set:?}");
         }
     }
 

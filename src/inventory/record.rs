@@ -217,13 +217,7 @@ impl State {
         {
             return Err(format!("it belongs to another tool, `{tooling}`"));
         }
-        let part = |name: &str| -> Result<Option<Vec<u8>>, String> {
-            match text_at(secret, &format!("/data/{name}")) {
-                None => Ok(None),
-                Some(encoded) => STANDARD.decode(encoded).map(Some).map_err(|e| format!("`{name}` is not base64: {e}")),
-            }
-        };
-        let record = part("record")?;
+        let record = decode_record_part(secret, "record")?;
         if let Some(bytes) = &record {
             let format = serde_json::from_slice::<Value>(bytes).ok().and_then(|r| r.get("format")?.as_u64());
             if format.is_some_and(|format| format > u64::from(FORMAT_IN_OPERATION)) {
@@ -233,11 +227,15 @@ impl State {
         // Messages of serde name places, not values.
         let record: Option<Record> =
             record.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`record`: {e}"))?;
-        let journal =
-            part("journal")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`journal`: {e}"))?;
-        let history =
-            part("history")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`history`: {e}"))?;
-        let operation = part("operation")?
+        let journal = decode_record_part(secret, "journal")?
+            .map(|b| serde_json::from_slice(&b))
+            .transpose()
+            .map_err(|e| format!("`journal`: {e}"))?;
+        let history = decode_record_part(secret, "history")?
+            .map(|b| serde_json::from_slice(&b))
+            .transpose()
+            .map_err(|e| format!("`history`: {e}"))?;
+        let operation = decode_record_part(secret, "operation")?
             .map(|b| serde_json::from_slice(&b))
             .transpose()
             .map_err(|e| format!("`operation`: {e}"))?;
@@ -273,8 +271,6 @@ impl State {
 
     /// The Secret with this content. Absent parts are written as null, which a merge patch removes.
     pub(crate) fn to_record_secret(&self, owner: &Owner) -> Value {
-        let encode =
-            |json: serde_json::Result<Vec<u8>>| json.map_or(Value::Null, |bytes| STANDARD.encode(bytes).into());
         let (kinds, namespaces) = self.format_members(owner);
         let is_open = self.operation.as_ref().is_some_and(|operation| operation.open);
         let format = if is_open { FORMAT_IN_OPERATION } else { FORMAT };
@@ -301,10 +297,10 @@ impl State {
                 },
             },
             "data": {
-                "record": record.as_ref().map_or(Value::Null, |record| encode(serde_json::to_vec(record))),
-                "operation": self.operation.as_ref().map_or(Value::Null, |one| encode(serde_json::to_vec(one))),
-                "journal": self.journal.as_ref().map_or(Value::Null, |journal| encode(serde_json::to_vec(journal))),
-                "history": if self.history.0.is_empty() { Value::Null } else { encode(serde_json::to_vec(&self.history)) },
+                "record": record.as_ref().map_or(Value::Null, encode_record_part),
+                "operation": self.operation.as_ref().map_or(Value::Null, encode_record_part),
+                "journal": self.journal.as_ref().map_or(Value::Null, encode_record_part),
+                "history": if self.history.0.is_empty() { Value::Null } else { encode_record_part(&self.history) },
             },
         })
     }
@@ -326,6 +322,21 @@ impl State {
             names.dedup();
         }
         (kinds.join(","), namespaces.join(","))
+    }
+}
+
+fn encode_record_part(part: &impl Serialize) -> Value {
+    serde_json::to_vec(part).map_or(Value::Null, |bytes| STANDARD.encode(bytes).into())
+}
+
+/// Decodes a part of the Secret of a record.
+///
+/// # Errors
+/// It is not base64.
+fn decode_record_part(secret: &Value, name: &str) -> Result<Option<Vec<u8>>, String> {
+    match text_at(secret, &format!("/data/{name}")) {
+        None => Ok(None),
+        Some(encoded) => STANDARD.decode(encoded).map(Some).map_err(|e| format!("`{name}` is not base64: {e}")),
     }
 }
 
@@ -377,19 +388,20 @@ mod tests {
         assert_eq!(secret["metadata"]["annotations"][APPLYSET_NAMESPACES], "other");
     }
 
+    fn stored_format(state: &State) -> Value {
+        let secret = state.to_record_secret(&owner());
+        let record = STANDARD.decode(secret["data"]["record"].as_str().unwrap()).unwrap();
+        assert_eq!(State::from_record_secret(&secret).unwrap(), *state);
+        serde_json::from_slice::<Value>(&record).unwrap()["format"].clone()
+    }
+
     #[test]
     fn an_open_operation_keeps_older_programs_out() {
         let operation = Operation::new("restore", "r1".to_owned(), "fence", Value::Null);
-        let format = |state: &State| {
-            let secret = state.to_record_secret(&owner());
-            let record = STANDARD.decode(secret["data"]["record"].as_str().unwrap()).unwrap();
-            assert_eq!(State::from_record_secret(&secret).unwrap(), *state);
-            serde_json::from_slice::<Value>(&record).unwrap()["format"].clone()
-        };
         let open = State { operation: Some(operation.clone()), ..state() };
-        assert_eq!((format(&open), format(&state())), (2.into(), 1.into()));
+        assert_eq!((stored_format(&open), stored_format(&state())), (2.into(), 1.into()));
         let closed = State { operation: Some(Operation { open: false, ..operation }), ..state() };
-        assert_eq!(format(&closed), 1);
+        assert_eq!(stored_format(&closed), 1);
     }
 
     #[test]

@@ -430,65 +430,65 @@ mod tests {
         assert_eq!(creations, 1);
     }
 
+    /// Takes the lock of an installation with an operation, which is open or not.
+    async fn acquire_beside_operation(open: bool, goes_on_with: Option<&str>) -> Result<(), &'static str> {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let server = Server::new(test_api::api(|_, brought| brought), Events::none());
+        let operation = Operation { open, ..Operation::new("restore", "r1".to_owned(), "swap", Value::Null) };
+        let seen =
+            State { operation: Some(operation), uid: "u".to_owned(), version: "1".to_owned(), ..State::default() };
+        let options = LockOptions {
+            wait: Duration::ZERO,
+            holder: &Holder::from_this_process(),
+            held: &HeldLock::default(),
+            begun: &AtomicBool::new(false),
+            goes_on_with,
+        };
+        Store::acquire_lock(&server, &owner, options, &seen, |_| {}).await.map(drop).map_err(|error| error.reason())
+    }
+
     #[tokio::test]
     async fn an_open_operation_is_gone_on_with_by_itself_alone() {
+        assert_eq!(acquire_beside_operation(true, None).await, Err("OperationOpen"));
+        assert_eq!(acquire_beside_operation(true, Some("r2")).await, Err("OperationOpen"));
+        assert_eq!(acquire_beside_operation(true, Some("r1")).await, Ok(()));
+        assert_eq!(acquire_beside_operation(false, None).await, Ok(()));
+    }
+
+    /// Releases a lock as the run with a nonce, and returns what is written.
+    async fn release_as_run(nonce: Option<&str>) -> Vec<Value> {
         let owner = Owner::new("control-plane", "demo", "fleet");
-        let operation = Operation::new("restore", "r1".to_owned(), "swap", Value::Null);
-        let acquire = async |open: bool, goes_on_with: Option<&str>| {
-            let server = Server::new(test_api::api(|_, brought| brought), Events::none());
-            let operation = Operation { open, ..operation.clone() };
-            let ids = ("u".to_owned(), "1".to_owned());
-            let seen = State { operation: Some(operation), uid: ids.0, version: ids.1, ..State::default() };
-            let options = LockOptions {
-                wait: Duration::ZERO,
-                holder: &Holder::from_this_process(),
-                held: &HeldLock::default(),
-                begun: &AtomicBool::new(false),
-                goes_on_with,
-            };
-            Store::acquire_lock(&server, &owner, options, &seen, |_| {}).await.map(drop).map_err(|error| error.reason())
-        };
-        assert_eq!(acquire(true, None).await, Err("OperationOpen"));
-        assert_eq!(acquire(true, Some("r2")).await, Err("OperationOpen"));
-        assert_eq!(acquire(true, Some("r1")).await, Ok(()));
-        assert_eq!(acquire(false, None).await, Ok(()));
+        let holder = Holder { nonce: "n".to_owned(), ..Holder::from_this_process() };
+        let journal = crate::inventory::Journal::new("uninstall", "u");
+        let state =
+            State { lock: Some(Lock { holder, expires: String::new() }), journal: Some(journal), ..State::default() };
+        let mut secret = state.to_record_secret(&owner);
+        secret["metadata"]["uid"] = "u".into();
+        secret["metadata"]["resourceVersion"] = "1".into();
+        drop_nulls(&mut secret);
+        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let writes = Arc::clone(&written);
+        let client = test_api::api(move |_, brought| {
+            if !brought.is_null() {
+                writes.lock().unwrap().push(brought);
+            }
+            secret.clone()
+        });
+        let held = HeldLock::default();
+        if let Some(nonce) = nonce {
+            held.set_nonce(nonce);
+        }
+        Store::release_lock(&Server::new(client, Events::none()), &owner, &held).await.unwrap();
+        written.lock().unwrap().clone()
     }
 
     #[tokio::test]
     async fn the_lock_of_a_run_that_ended_is_let_go_of_and_no_other() {
-        let owner = Owner::new("control-plane", "demo", "fleet");
-        let release = async |nonce: Option<&str>| {
-            let holder = Holder { nonce: "n".to_owned(), ..Holder::from_this_process() };
-            let journal = crate::inventory::Journal::new("uninstall", "u");
-            let state = State {
-                lock: Some(Lock { holder, expires: String::new() }),
-                journal: Some(journal),
-                ..State::default()
-            };
-            let mut secret = state.to_record_secret(&owner);
-            secret["metadata"]["uid"] = "u".into();
-            secret["metadata"]["resourceVersion"] = "1".into();
-            drop_nulls(&mut secret);
-            let written = Arc::new(std::sync::Mutex::new(Vec::new()));
-            let writes = Arc::clone(&written);
-            let client = test_api::api(move |_, brought| {
-                if !brought.is_null() {
-                    writes.lock().unwrap().push(brought);
-                }
-                secret.clone()
-            });
-            let held = HeldLock::default();
-            if let Some(nonce) = nonce {
-                held.set_nonce(nonce);
-            }
-            Store::release_lock(&Server::new(client, Events::none()), &owner, &held).await.unwrap();
-            written.lock().unwrap().clone()
-        };
-        let written = release(Some("n")).await;
+        let written = release_as_run(Some("n")).await;
         assert_eq!(written.len(), 1);
         assert_eq!(written[0]["metadata"]["annotations"]["fleet-scheduler.io/lock"], Value::Null);
         assert!(written[0]["data"]["journal"].is_string(), "the journal is kept");
-        assert!(release(Some("another")).await.is_empty());
-        assert!(release(None).await.is_empty(), "no run has tried to take it");
+        assert!(release_as_run(Some("another")).await.is_empty());
+        assert!(release_as_run(None).await.is_empty(), "no run has tried to take it");
     }
 }

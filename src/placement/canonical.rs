@@ -46,12 +46,17 @@ fn write_canonical(text: &mut String, value: &Value) {
 mod tests {
     use super::*;
 
+    fn parse_sample_json(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
     #[test]
     fn the_order_of_keys_does_not_matter() {
-        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-        let (a, b) =
-            (read(r#"{"b":[1,{"y":"\"","x":null}],"a":1.5}"#), read(r#"{"a":1.5,"b":[1,{"x":null,"y":"\""}]}"#));
+        let (a, b) = (
+            parse_sample_json(r#"{"b":[1,{"y":"\"","x":null}],"a":1.5}"#),
+            parse_sample_json(r#"{"a":1.5,"b":[1,{"x":null,"y":"\""}]}"#),
+        );
         assert_eq!(to_canonical_json(&a), to_canonical_json(&b));
-        assert_eq!(read(&to_canonical_json(&a)), a);
+        assert_eq!(parse_sample_json(&to_canonical_json(&a)), a);
     }
 }

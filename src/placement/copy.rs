@@ -196,15 +196,21 @@ pub fn leave_fields(facts: &Facts, edits: &[&FieldOverride], is_scaled: bool) ->
     if let Some(invalid) = facts.asks.invalid {
         return Err(CopyError::Ask(invalid));
     }
-    let parse = |path: &str| FieldPath::parse(path.trim_start_matches('.')).ok();
-    let edited: Vec<FieldPath> = edits.iter().filter_map(|edit| parse(&edit.field_path)).collect();
-    let is_edited = |field: &str| parse(field).is_some_and(|field| edited.iter().any(|edit| edit.may_overlap(&field)));
-    let mut fields: Vec<String> = facts.asks.leave_fields.iter().filter(|field| !is_edited(field)).cloned().collect();
+    let edited: Vec<FieldPath> = edits.iter().filter_map(|edit| parse_user_path(&edit.field_path)).collect();
+    let mut fields = facts.asks.leave_fields.clone();
+    fields.retain(|field| {
+        !parse_user_path(field).is_some_and(|field| edited.iter().any(|edit| edit.may_overlap(&field)))
+    });
     let replicas = "spec.replicas";
     if is_scaled && !fields.iter().any(|field| field == replicas) {
         fields.push(replicas.to_owned());
     }
     if fields.len() > LEAVE_FIELDS { Err(CopyError::Ask(InvalidAsk::LeaveFields)) } else { Ok(fields) }
+}
+
+/// Parses a path that a user wrote, with or without a dot before it.
+fn parse_user_path(path: &str) -> Option<FieldPath> {
+    FieldPath::parse(path.trim_start_matches('.')).ok()
 }
 
 /// Returns the manifest of a namespace that copies need, with the labels of the source.

@@ -91,46 +91,56 @@ const NOTES: [(&str, bool); 3] =
 
 /// Returns what is new in a Schedule's status.
 pub fn find_copy_events(old: &Schedule, new: &Schedule) -> Vec<News> {
-    let conditions = |schedule: &Schedule, type_: &str| {
-        schedule.status.as_ref().and_then(|status| find_condition(&status.conditions, type_)).cloned()
-    };
-    let changed = |type_: &str| {
-        let (old, new) = (conditions(old, type_), conditions(new, type_)?);
-        let same = old.is_some_and(|old| old.reason == new.reason && old.message == new.message);
-        (!same).then_some(new)
-    };
     let mut found = Vec::new();
-    let note = |text: &str| {
-        let (reason, warning) = NOTES.into_iter().find(|(prefix, _)| text.starts_with(prefix))?;
-        let message = text.trim_start_matches(reason).trim_start_matches(": ").to_owned();
-        Some(News { warning, reason, message })
-    };
-    if let Some(apply) = changed(conditions::APPLIED) {
+    if let Some(apply) = find_changed_condition(old, new, conditions::APPLIED) {
         let lasting = LASTING.into_iter().find(|reason| *reason == apply.reason).filter(|_| !apply.is_true());
-        let before = conditions(old, conditions::APPLIED).map(|old| old.reason);
+        let before = find_reported_condition(old, conditions::APPLIED).map(|old| old.reason);
         match lasting {
             // A message that changes while the reason stays is no news.
             Some(reason) if before.as_deref() != Some(reason) => {
                 found.push(News { warning: true, reason, message: apply.message.clone() });
             }
             Some(_) => {}
-            None => found.extend(note(&apply.message)),
+            None => found.extend(read_noted_event(&apply.message)),
         }
     }
-    if let Some(available) = changed(conditions::AVAILABLE).filter(|available| !available.is_true()) {
-        let before = conditions(old, conditions::AVAILABLE).map(|old| old.reason);
+    if let Some(available) =
+        find_changed_condition(old, new, conditions::AVAILABLE).filter(|available| !available.is_true())
+    {
+        let before = find_reported_condition(old, conditions::AVAILABLE).map(|old| old.reason);
         // A sentence that changes while the reason stays is no news.
         if let Some(reason) = not_running_reason(&available.reason).filter(|reason| before.as_deref() != Some(*reason))
         {
             found.push(News { warning: true, reason, message: available.message });
         }
     }
-    if let Some(gone) = changed(conditions::DELETED).filter(|gone| gone.reason == deleted::NAMESPACE_KEPT) {
+    if let Some(gone) =
+        find_changed_condition(old, new, conditions::DELETED).filter(|gone| gone.reason == deleted::NAMESPACE_KEPT)
+    {
         found.push(News { warning: false, reason: deleted::NAMESPACE_KEPT, message: gone.message });
     }
-    let message = |schedule: &Schedule| schedule.status.as_ref().and_then(|status| status.message.clone());
-    found.extend(message(new).filter(|text| message(old).as_ref() != Some(text)).and_then(|text| note(&text)));
+    let [before, now] = [old, new].map(|schedule| schedule.status.as_ref().and_then(|status| status.message.clone()));
+    found.extend(now.filter(|text| before.as_ref() != Some(text)).and_then(|text| read_noted_event(&text)));
     found
+}
+
+/// Returns the event of a message that begins with the reason of one.
+fn read_noted_event(text: &str) -> Option<News> {
+    let (reason, warning) = NOTES.into_iter().find(|(prefix, _)| text.starts_with(prefix))?;
+    let message = text.trim_start_matches(reason).trim_start_matches(": ").to_owned();
+    Some(News { warning, reason, message })
+}
+
+/// Returns a condition of the new Schedule whose reason or message the old one does not have.
+fn find_changed_condition(old: &Schedule, new: &Schedule, type_: &str) -> Option<Condition> {
+    let (old, new) = (find_reported_condition(old, type_), find_reported_condition(new, type_)?);
+    let same = old.is_some_and(|old| old.reason == new.reason && old.message == new.message);
+    (!same).then_some(new)
+}
+
+/// Returns a condition that the status of a Schedule has.
+fn find_reported_condition(schedule: &Schedule, type_: &str) -> Option<Condition> {
+    schedule.status.as_ref().and_then(|status| find_condition(&status.conditions, type_)).cloned()
 }
 
 #[cfg(test)]
@@ -151,14 +161,17 @@ mod tests {
         json!({"type": type_, "status": status, "reason": reason, "message": message})
     }
 
+    fn applied_condition(message: &str) -> Value {
+        condition("Applied", "True", "Applied", message)
+    }
+
     #[test]
     fn a_copy_says_what_keeps_it_from_being_available() {
-        let applied = |message: &str| condition("Applied", "True", "Applied", message);
         let waiting = json!({"desired": 5, "bound": 2, "counted": 2, "unschedulableSince": "2026-01-01T00:00:00Z"});
         let progress = condition("Available", "False", "InProgress", "1 of 3");
         for (status, applied, available, problem, note) in [
             (json!({}), false, false, "", ""),
-            (json!({"observedHash": "old", "conditions": [applied("")]}), false, false, "", ""),
+            (json!({"observedHash": "old", "conditions": [applied_condition("")]}), false, false, "", ""),
             (
                 json!({"observedHash": "h", "conditions": [condition("Applied", "False", "Refused", "no")]}),
                 false,
@@ -167,21 +180,21 @@ mod tests {
                 "",
             ),
             (
-                json!({"observedHash": "h", "conditions": [applied(""), progress]}),
+                json!({"observedHash": "h", "conditions": [applied_condition(""), progress]}),
                 true,
                 false,
                 "InProgress: 1 of 3",
                 "",
             ),
             (
-                json!({"observedHash": "h", "pods": waiting, "conditions": [applied(""), progress]}),
+                json!({"observedHash": "h", "pods": waiting, "conditions": [applied_condition(""), progress]}),
                 true,
                 false,
                 r#"Deployment shop/web lacks minimum replicas on "west": 3 pods unschedulable since 2026-01-01T00:00:00Z"#,
                 "",
             ),
             (
-                json!({"observedHash": "h", "pods": waiting, "conditions": [applied(""),
+                json!({"observedHash": "h", "pods": waiting, "conditions": [applied_condition(""),
                     condition("Available", "False", "Unschedulable", "Insufficient cpu")]}),
                 true,
                 false,
@@ -189,7 +202,7 @@ mod tests {
                 "",
             ),
             (
-                json!({"observedHash": "h", "message": "DriftCorrected: x", "conditions": [applied("FieldsDropped: y"),
+                json!({"observedHash": "h", "message": "DriftCorrected: x", "conditions": [applied_condition("FieldsDropped: y"),
                     condition("Available", "True", "Available", "")]}),
                 true,
                 true,
@@ -202,27 +215,48 @@ mod tests {
         }
     }
 
+    fn event_reasons(old: Value, new: Value) -> Vec<&'static str> {
+        find_copy_events(&schedule(old), &schedule(new)).into_iter().map(|news| news.reason).collect()
+    }
+
+    fn apply_status(status: &str, reason: &str, message: &str) -> Value {
+        json!({"conditions": [condition("Applied", status, reason, message)]})
+    }
+
+    fn unavailable_status(reason: &str, message: &str) -> Value {
+        json!({"conditions": [condition("Available", "False", reason, message)]})
+    }
+
     #[test]
     fn only_what_lasts_and_is_new_is_an_event() {
-        let reasons = |old: Value, new: Value| {
-            find_copy_events(&schedule(old), &schedule(new)).into_iter().map(|news| news.reason).collect::<Vec<_>>()
-        };
-        let apply = |status: &str, reason: &str, message: &str| json!({"conditions": [condition("Applied", status, reason, message)]});
-        assert_eq!(reasons(json!({}), apply("False", "Refused", "a")), ["Refused"]);
-        assert_eq!(reasons(apply("False", "Refused", "a"), apply("False", "Refused", "b")), [""; 0]);
-        assert_eq!(reasons(json!({}), apply("False", "NamespaceMissing", "")), [""; 0]);
-        assert_eq!(reasons(json!({}), apply("True", "Applied", "FieldsDropped: x")), ["FieldsDropped"]);
-        assert_eq!(reasons(json!({}), apply("True", "Applied", "NamespaceNotOwned: x")), ["NamespaceNotOwned"]);
-        assert_eq!(reasons(json!({}), apply("False", "NamespaceNotOwned", "x")), ["NamespaceNotOwned"]);
-        assert_eq!(reasons(json!({}), json!({"message": "DriftCorrected: x"})), ["DriftCorrected"]);
-        let available =
-            |reason: &str, message: &str| json!({"conditions": [condition("Available", "False", reason, message)]});
-        assert_eq!(reasons(json!({}), available("ImageNotFound", "a")), ["ImageNotFound"]);
-        assert_eq!(reasons(available("ImageNotFound", "a"), available("ImageNotFound", "b")), [""; 0]);
-        assert_eq!(reasons(available("ImageNotFound", "a"), available("QuotaExceeded", "b")), ["QuotaExceeded"]);
-        assert_eq!(reasons(available("QuotaExceeded", "b"), available("InProgress", "c")), [""; 0]);
-        let kept = || json!({"conditions": [condition("Deleted", "True", "NamespaceKept", "x")]});
-        assert_eq!(reasons(json!({}), kept()), ["NamespaceKept"]);
-        assert_eq!(reasons(kept(), kept()), [""; 0]);
+        assert_eq!(event_reasons(json!({}), apply_status("False", "Refused", "a")), ["Refused"]);
+        assert_eq!(
+            event_reasons(apply_status("False", "Refused", "a"), apply_status("False", "Refused", "b")),
+            [""; 0]
+        );
+        assert_eq!(event_reasons(json!({}), apply_status("False", "NamespaceMissing", "")), [""; 0]);
+        assert_eq!(event_reasons(json!({}), apply_status("True", "Applied", "FieldsDropped: x")), ["FieldsDropped"]);
+        assert_eq!(
+            event_reasons(json!({}), apply_status("True", "Applied", "NamespaceNotOwned: x")),
+            ["NamespaceNotOwned"]
+        );
+        assert_eq!(event_reasons(json!({}), apply_status("False", "NamespaceNotOwned", "x")), ["NamespaceNotOwned"]);
+        assert_eq!(event_reasons(json!({}), json!({"message": "DriftCorrected: x"})), ["DriftCorrected"]);
+        assert_eq!(event_reasons(json!({}), unavailable_status("ImageNotFound", "a")), ["ImageNotFound"]);
+        assert_eq!(
+            event_reasons(unavailable_status("ImageNotFound", "a"), unavailable_status("ImageNotFound", "b")),
+            [""; 0]
+        );
+        assert_eq!(
+            event_reasons(unavailable_status("ImageNotFound", "a"), unavailable_status("QuotaExceeded", "b")),
+            ["QuotaExceeded"]
+        );
+        assert_eq!(
+            event_reasons(unavailable_status("QuotaExceeded", "b"), unavailable_status("InProgress", "c")),
+            [""; 0]
+        );
+        let kept = json!({"conditions": [condition("Deleted", "True", "NamespaceKept", "x")]});
+        assert_eq!(event_reasons(json!({}), kept.clone()), ["NamespaceKept"]);
+        assert_eq!(event_reasons(kept.clone(), kept), [""; 0]);
     }
 }

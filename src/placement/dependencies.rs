@@ -20,8 +20,8 @@ pub fn find_missing_dependencies<'a>(
     cluster: &str,
     is_placed: impl Fn(&ObjectKey) -> bool,
 ) -> Vec<Missing> {
-    let of = |facts: &'a Facts| facts.references.iter().map(move |reference| (facts, reference));
-    let missing = objects.into_iter().flat_map(of);
+    let missing =
+        objects.into_iter().flat_map(|facts| facts.references.iter().map(move |reference| (facts, reference)));
     let missing = missing.filter(|(facts, reference)| !is_placed(&reference.object_key(facts.key.namespace())));
     missing
         .map(|(facts, reference)| Missing {

@@ -21,6 +21,16 @@ pub struct Domain<'a> {
     pub cap: Option<i64>,
 }
 
+impl Domain<'_> {
+    fn bounded_cap(&self) -> i64 {
+        self.cap.unwrap_or(i64::MAX).max(0)
+    }
+
+    fn wide_cap(&self) -> i128 {
+        i128::from(self.bounded_cap())
+    }
+}
+
 /// Rule that decides between domains that have the same claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Ties<'a> {
@@ -59,6 +69,17 @@ struct Open {
     takes: bool,
 }
 
+impl Open {
+    /// The domain with the least rank is the first to grow, that with the greatest the first to shrink.
+    fn rank_claim(&self, whole: i128) -> (i128, i64, u64) {
+        (i128::from(self.replicas) * whole - self.quota, self.replicas, self.tie)
+    }
+
+    fn may_grow(&self) -> bool {
+        self.takes && self.replicas < self.cap
+    }
+}
+
 /// Divides by weight: what is missing goes to the largest shortfall, what is too much comes from the largest excess. Nothing
 /// is taken from a domain while another grows.
 pub fn divide_replicas(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Division {
@@ -66,7 +87,7 @@ pub fn divide_replicas(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Divisi
     let (quotas, whole) = compute_quotas(n, domains);
     let mut open: Vec<Open> = Vec::with_capacity(domains.len());
     for (position, (domain, quota)) in domains.iter().zip(quotas).enumerate() {
-        let cap = domain.cap.unwrap_or(i64::MAX).max(0);
+        let cap = domain.bounded_cap();
         let takes = domain.weight > 0;
         let tie = match ties {
             Ties::Hash(seed) => hash_domain(domain.value, seed),
@@ -76,35 +97,32 @@ pub fn divide_replicas(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Divisi
     }
     apply_bulk_steps(n, whole, &mut open);
     let mut sum: i64 = open.iter().map(|one| one.replicas).fold(0, i64::saturating_add);
-    let rank = |one: &Open| (i128::from(one.replicas) * whole - one.quota, one.replicas, one.tie);
-    let may_grow = |one: &Open| one.takes && one.replicas < one.cap;
     // A step changes the claim of one domain alone, which takes its place among the others again.
     let mut growing: BinaryHeap<_> = open
         .iter()
         .enumerate()
-        .filter(|(_, one)| sum < n && may_grow(one))
-        .map(|(at, one)| Reverse((rank(one), at)))
+        .filter(|(_, one)| sum < n && one.may_grow())
+        .map(|(at, one)| Reverse((one.rank_claim(whole), at)))
         .collect();
     while sum < n
         && let Some(Reverse((_, at))) = growing.pop()
     {
         open[at].replicas += 1;
         sum += 1;
-        growing.extend(may_grow(&open[at]).then(|| Reverse((rank(&open[at]), at))));
+        growing.extend(open[at].may_grow().then(|| Reverse((open[at].rank_claim(whole), at))));
     }
-    let may_shrink = |one: &Open| one.replicas > 0;
     let mut shrinking: BinaryHeap<_> = open
         .iter()
         .enumerate()
-        .filter(|(_, one)| sum > n && may_shrink(one))
-        .map(|(at, one)| (rank(one), at))
+        .filter(|(_, one)| sum > n && one.replicas > 0)
+        .map(|(at, one)| (one.rank_claim(whole), at))
         .collect();
     while sum > n
         && let Some((_, at)) = shrinking.pop()
     {
         open[at].replicas -= 1;
         sum -= 1;
-        shrinking.extend(may_shrink(&open[at]).then(|| (rank(&open[at]), at)));
+        shrinking.extend((open[at].replicas > 0).then(|| (open[at].rank_claim(whole), at)));
     }
     Division { replicas: open.into_iter().map(|one| one.replicas).collect(), withheld: (n - sum).max(0) }
 }
@@ -112,7 +130,6 @@ pub fn divide_replicas(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Divisi
 /// The exact share of each domain times the second number. A domain whose share exceeds its cap has the cap for a
 /// share; the rest is shared again.
 fn compute_quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
-    let cap = |domain: &Domain<'_>| i128::from(domain.cap.unwrap_or(i64::MAX).max(0));
     let mut capped = vec![false; domains.len()];
     let mut rest = i128::from(n);
     let mut whole: i128 = domains.iter().map(|one| i128::from(one.weight.max(0))).sum();
@@ -120,24 +137,24 @@ fn compute_quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
     let mut by_cap: Vec<usize> = (0..domains.len()).filter(|at| domains[*at].weight > 0).collect();
     by_cap.sort_by(|a, b| {
         let (a, b) = (&domains[*a], &domains[*b]);
-        (cap(a) * i128::from(b.weight)).cmp(&(cap(b) * i128::from(a.weight)))
+        (a.wide_cap() * i128::from(b.weight)).cmp(&(b.wide_cap() * i128::from(a.weight)))
     });
     for at in by_cap {
         let domain = &domains[at];
-        if cap(domain) * whole >= rest * i128::from(domain.weight) {
+        if domain.wide_cap() * whole >= rest * i128::from(domain.weight) {
             break;
         }
         capped[at] = true;
-        rest -= cap(domain);
+        rest -= domain.wide_cap();
         whole -= i128::from(domain.weight);
     }
     let whole = whole.max(1);
-    let quota = |(at, domain): (usize, &Domain<'_>)| match (domain.weight > 0, capped[at]) {
+    let quotas = domains.iter().enumerate().map(|(at, domain)| match (domain.weight > 0, capped[at]) {
         (false, _) => 0,
-        (true, true) => cap(domain) * whole,
+        (true, true) => domain.wide_cap() * whole,
         (true, false) => rest * i128::from(domain.weight),
-    };
-    (domains.iter().enumerate().map(quota).collect(), whole)
+    });
+    (quotas.collect(), whole)
 }
 
 /// Does in one step what the single steps would do in any case, until at most a few for each domain are left.
@@ -145,43 +162,49 @@ fn compute_quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
 /// A domain that is further from its quota than `distance` is taken from, or given to, before any that is nearer: so all
 /// come within the smallest distance that does not overshoot.
 fn apply_bulk_steps(n: i64, whole: i128, open: &mut [Open]) {
-    let sum = |all: &[i64]| all.iter().copied().fold(0, i64::saturating_add);
     let now: Vec<i64> = open.iter().map(|one| one.replicas).collect();
-    let grows = sum(&now) < n;
-    let within = |distance: i64| -> Vec<i64> {
-        let bound = |value: i128| i64::try_from(value).unwrap_or(i64::MAX).max(0);
-        let near = |one: &Open| {
-            if grows {
-                let quota = (one.quota + whole - 1).div_euclid(whole);
-                one.replicas.max(bound(quota - i128::from(distance)))
-            } else {
-                one.replicas.min(bound(one.quota.div_euclid(whole) + i128::from(distance)))
-            }
-        };
-        open.iter().map(near).collect()
-    };
-    let overshoots = |distance: i64| {
-        let then = sum(&within(distance));
-        if grows { then > n } else { then < n }
-    };
+    let grows = sum_saturating(&now) < n;
     let farthest = open.iter().map(|one| (i128::from(one.replicas) - one.quota.div_euclid(whole)).unsigned_abs()).max();
     let farthest = farthest.unwrap_or_default().saturating_add(1);
     let (mut least, mut enough) = (0, i64::try_from(farthest).unwrap_or(i64::MAX));
     while least < enough {
         let middle = least + (enough - least) / 2;
-        if overshoots(middle) { least = middle + 1 } else { enough = middle }
+        let then = sum_saturating(&approach_quotas(open, whole, grows, middle));
+        let overshoots = if grows { then > n } else { then < n };
+        if overshoots { least = middle + 1 } else { enough = middle }
     }
-    let then = within(enough);
+    let then = approach_quotas(open, whole, grows, enough);
     open.iter_mut().zip(then).for_each(|(one, replicas)| one.replicas = replicas);
+}
+
+/// Returns the replicas of all domains, each as near to its quota as the distance allows.
+fn approach_quotas(open: &[Open], whole: i128, grows: bool, distance: i64) -> Vec<i64> {
+    let distance = i128::from(distance);
+    let near = open.iter().map(|one| {
+        if grows {
+            let quota = (one.quota + whole - 1).div_euclid(whole);
+            one.replicas.max(bound_replicas(quota - distance))
+        } else {
+            one.replicas.min(bound_replicas(one.quota.div_euclid(whole) + distance))
+        }
+    });
+    near.collect()
+}
+
+fn bound_replicas(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX).max(0)
+}
+
+fn sum_saturating(all: &[i64]) -> i64 {
+    all.iter().copied().fold(0, i64::saturating_add)
 }
 
 /// Fills the first domain to its cap, then the next; what is too much comes from the last.
 pub fn fill_domains(n: i64, domains: &[Domain<'_>]) -> Division {
-    let cap = |domain: &Domain<'_>| domain.cap.unwrap_or(i64::MAX).max(0);
-    let mut replicas: Vec<i64> = domains.iter().map(|domain| domain.prev.clamp(0, cap(domain))).collect();
+    let mut replicas: Vec<i64> = domains.iter().map(|domain| domain.prev.clamp(0, domain.bounded_cap())).collect();
     let mut missing = n.max(0) - replicas.iter().copied().fold(0, i64::saturating_add);
     for (own, domain) in replicas.iter_mut().zip(domains) {
-        let more = missing.clamp(0, cap(domain) - *own);
+        let more = missing.clamp(0, domain.bounded_cap() - *own);
         *own += more;
         missing -= more;
     }
@@ -197,11 +220,15 @@ pub fn fill_domains(n: i64, domains: &[Domain<'_>]) -> Division {
 pub fn divide_job(completions: &Division, parallelism: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Vec<Share> {
     let afresh: Vec<Domain<'_>> = domains.iter().map(|domain| Domain { prev: 0, cap: None, ..*domain }).collect();
     let at_a_time = divide_replicas(parallelism, &afresh, ties).replicas;
-    let share = |(completions, parallelism): (&i64, i64)| {
-        let least = i64::from(*completions > 0);
-        Share::Job { completions: *completions, parallelism: parallelism.max(least).min(*completions) }
-    };
-    completions.replicas.iter().zip(at_a_time).map(share).collect()
+    completions
+        .replicas
+        .iter()
+        .zip(at_a_time)
+        .map(|(completions, parallelism)| {
+            let least = i64::from(*completions > 0);
+            Share::Job { completions: *completions, parallelism: parallelism.max(least).min(*completions) }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -210,8 +237,7 @@ mod tests {
 
     fn of(weights: &[i64]) -> Vec<Domain<'static>> {
         let names = ["a", "b", "c", "d"];
-        let one = |(value, weight): (&&'static str, &i64)| Domain { value, weight: *weight, prev: 0, cap: None };
-        names.iter().zip(weights).map(one).collect()
+        names.iter().zip(weights).map(|(value, weight)| Domain { value, weight: *weight, prev: 0, cap: None }).collect()
     }
 
     #[test]
@@ -231,11 +257,9 @@ mod tests {
     #[test]
     fn many_domains_with_caps_and_claims_are_divided_exactly() {
         let names: Vec<String> = (0..20_000).map(|n| format!("d{n}")).collect();
-        let of = |at: usize| i64::try_from(at).unwrap();
-        let domains: Vec<Domain<'_>> = names
-            .iter()
-            .enumerate()
-            .map(|(at, value)| Domain { value, weight: 1 + of(at % 7), prev: of(at % 3), cap: Some(of(at % 50)) })
+        let domains: Vec<Domain<'_>> = (0..)
+            .zip(&names)
+            .map(|(at, value)| Domain { value, weight: 1 + at % 7, prev: at % 3, cap: Some(at % 50) })
             .collect();
         for n in [0, 1, 19_999, 250_000, 1_000_000] {
             let division = divide_replicas(n, &domains, Ties::Listed);

@@ -111,20 +111,24 @@ impl FieldPath {
     /// # Errors
     /// [`PathError::Forbidden`].
     pub fn check_allowed(&self) -> Result<(), PathError> {
-        let key = |at: usize| match self.steps.get(at) {
-            Some(Step::Key(key)) => Some(key.as_str()),
-            _ => None,
-        };
-        let is_forbidden = match (key(0), key(1)) {
+        let is_forbidden = match (self.key_at(0), self.key_at(1)) {
             (Some("apiVersion" | "kind" | "status"), _) => true,
             (Some("spec" | "metadata"), None) => self.steps.len() == 1,
             (Some("metadata"), Some("labels" | "annotations")) => {
-                key(2).is_none_or(|key| key.starts_with(OWN_KEY_PREFIX))
+                self.key_at(2).is_none_or(|key| key.starts_with(OWN_KEY_PREFIX))
             }
             (Some("metadata"), Some(field)) => FORBIDDEN_METADATA.contains(&field),
             _ => false,
         };
         if is_forbidden { Err(PathError::Forbidden { path: self.text.clone() }) } else { Ok(()) }
+    }
+
+    /// Returns the key that is a step, unless the step is an element of a list.
+    fn key_at(&self, number: usize) -> Option<&str> {
+        match self.steps.get(number) {
+            Some(Step::Key(key)) => Some(key.as_str()),
+            _ => None,
+        }
     }
 
     /// Sets the field of an object, or removes it with `null`; maps on the way are made.

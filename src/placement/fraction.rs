@@ -75,16 +75,28 @@ impl fmt::Display for Fraction {
 mod tests {
     use super::*;
 
+    fn make_fraction(part: i64, whole: i64) -> Fraction {
+        Fraction::new(part, whole).unwrap()
+    }
+
     #[test]
     fn fractions_are_compared_and_written_exactly() {
-        let of = |part, whole| Fraction::new(part, whole).unwrap();
-        assert!(of(1, 3) > of(333_333_333, 1_000_000_000));
-        assert_eq!(of(2, 4), of(1, 2));
-        assert_eq!((of(-4, 32).to_string(), of(0, 7).to_string()), ("-1/8".to_owned(), "0/1".to_owned()));
-        assert!(of(6, 10).exceeds_by_a_tenth(of(1, 2)) && !of(599, 1000).exceeds_by_a_tenth(of(1, 2)));
-        assert!(of(i64::MAX, i64::MAX - 1) > of(1, 1) && of(i64::MIN, 1) < of(i64::MAX, 1));
-        assert!(of(i64::MAX, 1).exceeds_by_a_tenth(of(1, i64::MAX)), "beyond what is exact");
-        assert_eq!(of(5, 8).as_percent(), 62);
+        assert!(make_fraction(1, 3) > make_fraction(333_333_333, 1_000_000_000));
+        assert_eq!(make_fraction(2, 4), make_fraction(1, 2));
+        assert_eq!(
+            (make_fraction(-4, 32).to_string(), make_fraction(0, 7).to_string()),
+            ("-1/8".to_owned(), "0/1".to_owned())
+        );
+        assert!(
+            make_fraction(6, 10).exceeds_by_a_tenth(make_fraction(1, 2))
+                && !make_fraction(599, 1000).exceeds_by_a_tenth(make_fraction(1, 2))
+        );
+        assert!(
+            make_fraction(i64::MAX, i64::MAX - 1) > make_fraction(1, 1)
+                && make_fraction(i64::MIN, 1) < make_fraction(i64::MAX, 1)
+        );
+        assert!(make_fraction(i64::MAX, 1).exceeds_by_a_tenth(make_fraction(1, i64::MAX)), "beyond what is exact");
+        assert_eq!(make_fraction(5, 8).as_percent(), 62);
         assert!(Fraction::new(1, 0).is_none());
     }
 }

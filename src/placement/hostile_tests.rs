@@ -79,11 +79,12 @@ fn scalar() -> impl Strategy<Value = Value> + Clone {
 
 /// A map with so many keys of a few beginnings.
 fn map(count: usize, keys: &[String], values: &[Value]) -> Value {
-    let key = |at: usize| {
-        if at < keys.len() { keys[at].clone() } else { format!("{}{at}", keys.first().map_or("", String::as_str)) }
-    };
     (0..count)
-        .map(|at| (key(at), values.get(at % values.len().max(1)).cloned().unwrap_or_default()))
+        .map(|at| {
+            let key = keys.get(at).cloned();
+            let key = key.unwrap_or_else(|| format!("{}{at}", keys.first().map_or("", String::as_str)));
+            (key, values.get(at % values.len().max(1)).cloned().unwrap_or_default())
+        })
         .collect::<Map<_, _>>()
         .into()
 }
@@ -169,11 +170,10 @@ proptest! {
         status["conditions"] = json!([{ "type": "Ready", "status": "True", "reason": "ClusterReady" }]);
         let cluster = json!({ "metadata": { "name": "evil" }, "spec": { "name": "evil" }, "status": status }).to_string();
         let cluster = serde_json::from_str::<Lenient<Cluster>>(&cluster).unwrap().0;
-        let part = |spec: Value| {
+        let parts: Vec<Part> = reports.into_iter().map(|spec| {
             let report = json!({ "metadata": { "name": "r" }, "spec": spec }).to_string();
             Part::of_report(&serde_json::from_str::<Lenient<ClusterReport>>(&report).unwrap().0.spec)
-        };
-        let parts: Vec<Part> = reports.into_iter().map(part).collect();
+        }).collect();
         let inventory = read_inventory(&cluster, parts.iter());
         prop_assert!(inventory.nodes.len() <= 200 * (1 + parts.len()) && inventory.dropped_keys.len() <= 1_000 * 3);
         for node in &inventory.nodes {
@@ -238,16 +238,18 @@ proptest! {
         let schedule = serde_json::from_str::<Lenient<Schedule>>(&schedule.to_string()).unwrap().0.status.unwrap();
         let said = schedule.resource.and_then(|text| serde_json::from_str(&text).ok());
         let good = json!({ "replicas": 2, "readyReplicas": 2, "active": 1 });
-        let copy = |cluster: &str, status: Option<Value>| CopyStatus { cluster: cluster.to_owned(), applied: true, generation: 1, status, ..CopyStatus::default() };
-        let copies = [copy("a", Some(good)), copy("b", said)];
+        let copies = [("a", Some(good)), ("b", said)].map(|(cluster, status)| {
+            CopyStatus { cluster: cluster.to_owned(), applied: true, generation: 1, status, ..CopyStatus::default() }
+        });
         let kinds = [("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "ReplicaSet"), ("apps", "DaemonSet"), ("batch", "Job"),
             ("batch", "CronJob"), ("", "Service"), ("autoscaling", "HorizontalPodAutoscaler"), ("policy", "PodDisruptionBudget")];
         for duplicate in [false, true] {
             let source = Source { group: kinds[kind].0, kind: kinds[kind].1, generation: 1, duplicate, withheld: i64::MAX, copies: &copies };
             let status = Value::from(source.aggregate_status());
             check_status(&status);
-            let of = |field: &str| status[field].as_i64().unwrap_or_default();
-            prop_assert!(of("readyReplicas") <= of("replicas") && of("ready") <= of("active"));
+            for (part, whole) in [("readyReplicas", "replicas"), ("ready", "active")] {
+                prop_assert!(status[part].as_i64().unwrap_or_default() <= status[whole].as_i64().unwrap_or_default());
+            }
         }
         check_costs(began);
     }

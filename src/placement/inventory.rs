@@ -150,16 +150,18 @@ impl Reading<'_> {
     /// Reads the taints of a node; `None` where there are too many of them to be kept.
     fn read_taints(&mut self, taints: Option<&Vec<Taint>>) -> Option<Arc<[Taint]>> {
         let taints = taints.map(Vec::as_slice).unwrap_or_default();
-        let bytes = |taint: &Taint| taint.key.len() + taint.value.len() + taint.effect.len() + 32;
         if taints.len() > TAINTS || taints.iter().any(|taint| taint.key.len() > QUALIFIED || taint.value.len() > NAME) {
             return None;
         }
-        let is_known = |taint: &&Taint| crate::api::crd::cluster::TAINT_EFFECTS.contains(&&*taint.effect);
-        let read: Arc<[Taint]> = taints.iter().filter(is_known).cloned().collect();
+        let read: Arc<[Taint]> = taints
+            .iter()
+            .filter(|taint| crate::api::crd::cluster::TAINT_EFFECTS.contains(&&*taint.effect))
+            .cloned()
+            .collect();
         if let Some(known) = self.taints.get(&read) {
             return Some(known.clone());
         }
-        let more: usize = read.iter().map(bytes).sum();
+        let more: usize = read.iter().map(|taint| taint.key.len() + taint.value.len() + taint.effect.len() + 32).sum();
         if self.taints_bytes + more > TAINTS_BYTES {
             return None;
         }
@@ -218,9 +220,10 @@ impl Part {
         taints: &BTreeMap<String, Vec<Taint>>,
         labels: Option<&NodeLabels>,
     ) -> Self {
-        let nodes = || capacity.iter().take(NODES);
-        let resources =
-            nodes().flat_map(|(name, own)| own.keys().chain(available.get(name).into_iter().flat_map(BTreeMap::keys)));
+        let nodes = capacity.iter().take(NODES);
+        let resources = nodes
+            .clone()
+            .flat_map(|(name, own)| own.keys().chain(available.get(name).into_iter().flat_map(BTreeMap::keys)));
         let mut reading = Reading {
             part: Self::default(),
             kept: most_frequent_names(resources.map(String::as_str), RESOURCES_OF_CLUSTER),
@@ -233,7 +236,7 @@ impl Part {
         }
         let sets = reading.read_label_sets(labels);
         // Labels are given in the order of the names of all nodes.
-        for (at, (name, own)) in nodes().enumerate() {
+        for (at, (name, own)) in nodes.enumerate() {
             if name.len() > NAME {
                 reading.leave_out("names that are longer than Kubernetes allows");
                 continue;
@@ -272,15 +275,9 @@ pub fn read_inventory<'a>(cluster: &Cluster, reports: impl Iterator<Item = &'a P
     let kept = most_frequent_names(resources.map(|(name, _)| &**name), most);
     if let Some(kept) = kept.map(|kept| kept.into_iter().map(str::to_owned).collect::<BTreeSet<String>>()) {
         all.left_out.insert("resources beyond 64 of a node or 256 of the cluster");
-        let only = |amounts: &NodeAmounts| -> NodeAmounts {
-            amounts
-                .iter()
-                .filter(|(name, _)| kept.contains(&***name))
-                .map(|(name, amount)| (name.clone(), amount))
-                .collect()
-        };
         for node in &mut all.nodes {
-            (node.capacity, node.available) = (only(&node.capacity), only(&node.available));
+            (node.capacity, node.available) =
+                (keep_amounts(&kept, &node.capacity), keep_amounts(&kept, &node.available));
         }
     }
     let apis = cluster.status.as_ref().and_then(|status| status.observed.as_ref()).map(|observed| &observed.apis);
@@ -288,6 +285,12 @@ pub fn read_inventory<'a>(cluster: &Cluster, reports: impl Iterator<Item = &'a P
         all.left_out.insert("API versions beyond the first 400");
     }
     all
+}
+
+/// Returns the amounts of the resources that are kept.
+fn keep_amounts(kept: &BTreeSet<String>, amounts: &NodeAmounts) -> NodeAmounts {
+    let kept = amounts.iter().filter(|(name, _)| kept.contains(&***name));
+    kept.map(|(name, amount)| (name.clone(), amount)).collect()
 }
 
 /// Returns the API versions that a cluster says it serves, as many as are read; `None` where they are unknown.

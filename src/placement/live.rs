@@ -107,11 +107,11 @@ fn read_copy_status(schedule: &Schedule) -> Value {
 
 /// Returns whether the status of a Job or a bare Pod says that it is over.
 pub fn is_finished(resource: &Value) -> bool {
-    let over = |condition: &Value| {
-        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
-    };
-    resource["conditions"].as_array().is_some_and(|all| all.iter().any(over))
-        || resource["phase"] == "Succeeded"
+    resource["conditions"].as_array().is_some_and(|all| {
+        all.iter().any(|condition| {
+            condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+        })
+    }) || resource["phase"] == "Succeeded"
         || resource["phase"] == "Failed"
 }
 
@@ -130,14 +130,10 @@ pub fn has_ended(schedule: &Schedule, facts: &Facts) -> bool {
 /// counts in 32 bits; without a report they are 0.
 pub fn read_copy_report(schedule: &Schedule) -> SeenReport {
     let Some(status) = &schedule.status else { return SeenReport::default() };
-    let clamp = |count: Option<i64>| count.unwrap_or(0).clamp(0, i32::MAX.into());
     let is_removed = find_condition(&status.conditions, copy_conditions::DELETED).is_some_and(Condition::is_true);
-    SeenReport {
-        available: clamp(status.available),
-        served: clamp(status.served),
-        finished: status.finished == Some(true),
-        removed: is_removed,
-    }
+    let [available, served] =
+        [status.available, status.served].map(|count| count.unwrap_or(0).clamp(0, i32::MAX.into()));
+    SeenReport { available, served, finished: status.finished == Some(true), removed: is_removed }
 }
 
 /// Returns whether the agent of a cluster answered what it was asked, and has tried the Schedule as it is now.
@@ -149,15 +145,16 @@ pub fn is_answered(schedule: &Schedule, cluster: &crate::api::Cluster, asked: &s
 
 /// Returns whether the status of a StatefulSet names a new revision that not all of its pods have.
 fn is_revision_held(resource: &Value) -> bool {
-    let revision = |name: &str| resource[name].as_str().unwrap_or_default();
-    !revision("updateRevision").is_empty() && revision("currentRevision") != revision("updateRevision")
+    let [current, update] =
+        ["currentRevision", "updateRevision"].map(|name| resource[name].as_str().unwrap_or_default());
+    !update.is_empty() && current != update
 }
 
 /// Returns whether a copy says that some of its pods are of an older template.
 pub fn is_rolling_out(schedule: &Schedule) -> bool {
     let resource = read_copy_status(schedule);
-    let count = |name: &str| resource[name].as_i64().unwrap_or(0);
-    is_revision_held(&resource) || count("updatedReplicas") < count("replicas")
+    let [updated, all] = ["updatedReplicas", "replicas"].map(|name| resource[name].as_i64().unwrap_or(0));
+    is_revision_held(&resource) || updated < all
 }
 
 /// Returns whether a copy says that pods of an older template may be there: of a StatefulSet whose new revision is held back,
@@ -229,8 +226,7 @@ pub fn current_placement<'a>(
     let mut current = Current::default();
     let mut targets: BTreeMap<&str, (i64, Target)> = BTreeMap::new();
     for (cluster, schedule, facts) in copies {
-        let (demand, target) =
-            targets.entry(cluster).or_insert_with(|| (0, Target { cluster: cluster.to_owned(), ..Target::default() }));
+        let (demand, target) = targets.entry(cluster).or_insert_with(|| (0, Target::without_shares(cluster)));
         *demand += 1 + facts.workload.pods_at_once().min(1 << 32) * 1000;
         if let Some(written) = &schedule.spec.share {
             target.domain = Some(written.domain.clone());
@@ -250,9 +246,11 @@ pub fn current_placement<'a>(
     } else {
         let recorded = recorded.and_then(|status| status.target_clusters.first());
         let here = recorded.filter(|name| targets.contains_key(name.as_str())).cloned();
-        let most = || targets.iter().max_by_key(|(name, (demand, _))| (*demand, std::cmp::Reverse(**name)));
-        let here = here.or_else(|| most().map(|(name, _)| (*name).to_owned()));
-        current.targets = here.into_iter().map(|cluster| Target { cluster, ..Target::default() }).collect();
+        let here = here.or_else(|| {
+            let most = targets.iter().max_by_key(|(name, (demand, _))| (*demand, std::cmp::Reverse(**name)));
+            most.map(|(name, _)| (*name).to_owned())
+        });
+        current.targets = here.iter().map(|cluster| Target::without_shares(cluster)).collect();
     }
     let known = recorded.and_then(|status| status.decision.as_ref());
     if known.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash()) {
@@ -267,16 +265,15 @@ pub fn current_placement<'a>(
 /// Adds what a group that its volumes keep has recorded: its data is there though its copies are not known any more.
 fn keep_recorded_clusters(current: &mut Current, recorded: Option<&ScheduleGroupStatus>, policy: &Policy) {
     let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
-    let target = |name: &String| Target { cluster: name.clone(), ..Target::default() };
     if policy.spec.spread_constraints.is_none() {
         if current.targets.is_empty() {
-            current.targets = recorded.take(1).map(target).collect();
+            current.targets = recorded.take(1).map(|name| Target::without_shares(name)).collect();
         }
         return;
     }
     for name in recorded {
         if current.targets.iter().all(|known| known.cluster != *name) {
-            current.targets.push(target(name));
+            current.targets.push(Target::without_shares(name));
         }
     }
 }
@@ -302,29 +299,33 @@ mod tests {
         serde_json::from_str::<Lenient<Schedule>>(&schedule.to_string()).unwrap().0
     }
 
+    fn deleted_conditions(status: &str) -> Value {
+        json!([{"type": "Deleted", "status": status, "reason": "R"}])
+    }
+
     #[test]
     fn a_report_is_read_whatever_its_agent_writes() {
-        let deleted = |status: &str| json!([{"type": "Deleted", "status": status, "reason": "R"}]);
         for (status, available, served, finished, removed) in [
             (json!(null), 0, 0, false, false),
             (json!({}), 0, 0, false, false),
             (json!({"available": 2, "served": 3}), 2, 3, false, false),
             (json!({"available": -2, "served": 1_u64 << 40}), 0, i32::MAX.into(), false, false),
             (json!({"available": "2", "served": 1e30, "finished": "yes"}), 0, 0, false, false),
-            (json!({"finished": true, "conditions": deleted("False")}), 0, 0, true, false),
-            (json!({"finished": true, "conditions": deleted("True")}), 0, 0, true, true),
+            (json!({"finished": true, "conditions": deleted_conditions("False")}), 0, 0, true, false),
+            (json!({"finished": true, "conditions": deleted_conditions("True")}), 0, 0, true, true),
         ] {
             let expected = SeenReport { available, served, finished, removed };
             assert_eq!(read_copy_report(&schedule(0, &status)), expected, "{status}");
         }
     }
 
+    fn cluster_with_status(status: &Value) -> crate::api::Cluster {
+        let cluster = json!({"metadata": {"name": "a"}, "spec": {"name": "a"}, "status": status});
+        serde_json::from_str::<Lenient<crate::api::Cluster>>(&cluster.to_string()).unwrap().0
+    }
+
     #[test]
     fn an_answer_counts_for_the_schedule_that_was_tried() {
-        let cluster = |status: Value| -> crate::api::Cluster {
-            let cluster = json!({"metadata": {"name": "a"}, "spec": {"name": "a"}, "status": status});
-            serde_json::from_str::<Lenient<crate::api::Cluster>>(&cluster.to_string()).unwrap().0
-        };
         for (status, cluster_status, expected) in [
             (json!({"epoch": 3}), json!({"answered": "x"}), true),
             (json!({"epoch": 3}), json!({"answered": "w"}), false),
@@ -334,10 +335,14 @@ mod tests {
             (json!({}), json!({"answered": "x"}), false),
             (json!(null), json!({"answered": "x"}), false),
         ] {
-            assert_eq!(is_answered(&schedule(3, &status), &cluster(cluster_status), "x"), expected, "{status}");
+            assert_eq!(
+                is_answered(&schedule(3, &status), &cluster_with_status(&cluster_status), "x"),
+                expected,
+                "{status}"
+            );
         }
         // A Schedule without an epoch, and an agent that knows none.
-        assert!(!is_answered(&schedule(0, &json!({})), &cluster(json!({"answered": "x"})), "x"));
-        assert!(is_answered(&schedule(0, &json!({"epoch": 0})), &cluster(json!({"answered": "x"})), "x"));
+        assert!(!is_answered(&schedule(0, &json!({})), &cluster_with_status(&json!({"answered": "x"})), "x"));
+        assert!(is_answered(&schedule(0, &json!({"epoch": 0})), &cluster_with_status(&json!({"answered": "x"})), "x"));
     }
 }

@@ -166,24 +166,25 @@ impl Policy {
         let is_namespace = facts.key.is_of_kind("", "Namespace");
         let (name, namespace) =
             if is_namespace { (facts.key.name(), &facts.labels) } else { (facts.key.namespace(), namespace) };
-        let of_namespace = |key: &str| {
-            if key == LABEL_NAME { Some(name) } else { namespace.get(key).map(String::as_str) }
-        };
-        if !name.is_empty() && !self.namespaces.matches_labels(of_namespace) {
+        if !name.is_empty()
+            && !self.namespaces.matches_labels(|key| {
+                if key == LABEL_NAME { Some(name) } else { namespace.get(key).map(String::as_str) }
+            })
+        {
             return Some(Clause::NamespaceSelector);
         }
         let kinds = &self.spec.resource_selectors.kinds;
         if name.is_empty() && kinds.is_empty() {
             return Some(Clause::Kinds);
         }
-        let is_of = |group: &str, version: &str, kind: &str| {
-            facts.key.is_of_kind(group, kind) && (version.is_empty() || version == facts.version)
-        };
-        if !kinds.is_empty() && !kinds.iter().any(|one| is_of(&one.group, &one.version, &one.kind)) {
+        let is_selected = kinds.iter().any(|one| {
+            facts.key.is_of_kind(&one.group, &one.kind) && (one.version.is_empty() || one.version == facts.version)
+        });
+        if !kinds.is_empty() && !is_selected {
             return Some(Clause::Kinds);
         }
-        let label = |key: &str| facts.labels.get(key).map(String::as_str);
-        (!self.labels.iter().any(|selector| selector.matches_labels(label))).then_some(Clause::LabelSelectors)
+        (!self.labels.iter().any(|selector| selector.matches_labels(|key| facts.labels.get(key).map(String::as_str))))
+            .then_some(Clause::LabelSelectors)
     }
 }
 
@@ -199,8 +200,10 @@ impl Policies {
     /// Sorts policies into the order in which they decide.
     pub fn new(mut policies: Vec<Policy>) -> Self {
         // Without a time, a policy is younger than all others.
-        let key = |p: &Policy| (Reverse(p.spec.priority), p.created.is_none(), p.created);
-        policies.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name)));
+        policies.sort_by(|a, b| {
+            let [rank_a, rank_b] = [a, b].map(|p| (Reverse(p.spec.priority), p.created.is_none(), p.created));
+            rank_a.cmp(&rank_b).then_with(|| a.name.cmp(&b.name))
+        });
         Self { all: policies, ..Self::default() }
     }
 
@@ -319,29 +322,38 @@ mod tests {
         assert_eq!(hash(|spec| spec["groupBy"] = json!({ "labelKey": "app", "acrossNamespaces": true })), plain);
     }
 
+    fn facts_of_object(kind: &str, namespace: Option<&str>, name: &str) -> Facts {
+        let mut metadata = json!({ "name": name, "annotations": { "fleet-scheduler.io/cluster": "east" } });
+        if let Some(namespace) = namespace {
+            metadata["namespace"] = json!(namespace);
+        }
+        Facts::from_manifest(&json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata })).unwrap()
+    }
+
     #[test]
     fn nothing_of_the_own_namespace_is_placed() {
         let spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
         let policy = Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).unwrap();
         let policies = Policies::new(vec![policy]).with_own_namespace(Some("bugs-cp".to_owned()));
-        let facts = |kind: &str, namespace: Option<&str>, name: &str| {
-            let mut metadata = json!({ "name": name, "annotations": { "fleet-scheduler.io/cluster": "east" } });
-            if let Some(namespace) = namespace {
-                metadata["namespace"] = json!(namespace);
-            }
-            Facts::from_manifest(&json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata })).unwrap()
-        };
         let none = BTreeMap::new();
-        for own in [facts("Secret", Some("bugs-cp"), "a"), facts("Namespace", None, "bugs-cp")] {
+        for own in [facts_of_object("Secret", Some("bugs-cp"), "a"), facts_of_object("Namespace", None, "bugs-cp")] {
             assert_eq!(
                 policies.match_object(&own, &none),
                 Match::Never(Never::SystemNamespace),
                 "whatever asks for it"
             );
         }
-        for other in [facts("Secret", Some("shop"), "bugs-cp"), facts("Namespace", None, "bugs-cp-2")] {
+        for other in
+            [facts_of_object("Secret", Some("shop"), "bugs-cp"), facts_of_object("Namespace", None, "bugs-cp-2")]
+        {
             assert!(matches!(policies.match_object(&other, &none), Match::Annotation { .. }), "{}", other.key);
         }
+    }
+
+    fn facts_with_annotations(annotations: &Value) -> Facts {
+        Facts::from_manifest(&json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "a", "namespace": "n", "annotations": annotations } }))
+        .unwrap()
     }
 
     #[test]
@@ -350,16 +362,11 @@ mod tests {
         let policy = Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).unwrap();
         let allowed = Policies::new(vec![policy]);
         let denied = allowed.clone().with_direct_placement_denied(true);
-        let facts = |annotations: Value| {
-            Facts::from_manifest(&json!({ "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": { "name": "a", "namespace": "n", "annotations": annotations } }))
-            .unwrap()
-        };
         let none = BTreeMap::new();
         for annotations in
             [json!({ "fleet-scheduler.io/cluster": "east" }), json!({ "fleet-scheduler.io/spread-onto": "east,west" })]
         {
-            let facts = facts(annotations);
+            let facts = facts_with_annotations(&annotations);
             assert!(
                 matches!(allowed.match_object(&facts, &none), Match::Annotation { .. })
                     && !allowed.is_annotation_denied(&facts)
@@ -369,7 +376,7 @@ mod tests {
                     && denied.is_annotation_denied(&facts)
             );
         }
-        let kept = facts(json!({ "fleet-scheduler.io/cluster": "" }));
+        let kept = facts_with_annotations(&json!({ "fleet-scheduler.io/cluster": "" }));
         assert!(
             matches!(denied.match_object(&kept, &none), Match::Nowhere { .. }) && !denied.is_annotation_denied(&kept)
         );

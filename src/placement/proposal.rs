@@ -61,10 +61,11 @@ pub fn read_group_record(status: Option<&ScheduleGroupStatus>) -> MoveRecord {
 /// Returns whether a member can move by the record of its group. What its data keeps and what follows others cannot; nor can
 /// what an agent of an earlier version runs, which says nothing of epochs, so that no move would end.
 pub fn moves_by_record<'s>(facts: &Facts, is_held: bool, mut copies: impl Iterator<Item = &'s Schedule>) -> bool {
-    let is_silent = |schedule: &Schedule| {
-        schedule.status.as_ref().is_some_and(|status| status.observed_hash.is_some() && status.epoch.is_none())
-    };
-    !is_held && !is_follower(&facts.key) && !copies.any(is_silent)
+    !is_held
+        && !is_follower(&facts.key)
+        && !copies.any(|schedule| {
+            schedule.status.as_ref().is_some_and(|status| status.observed_hash.is_some() && status.epoch.is_none())
+        })
 }
 
 /// Returns the amounts of clusters that are not divided.
@@ -96,8 +97,10 @@ pub fn list_excluded_clusters<'c>(
     now: i64,
     find_cluster: impl Fn(&str) -> Option<&'c Cluster>,
 ) -> BTreeMap<String, String> {
-    let uid = |cluster: &str| find_cluster(cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
-    let excluded = record.excluded.iter().filter(|one| one.until > now && uid(&one.cluster) == Some(&one.uid));
+    let excluded = record.excluded.iter().filter(|one| {
+        let uid = find_cluster(&one.cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
+        one.until > now && uid == Some(&one.uid)
+    });
     excluded.map(|one| (one.cluster.clone(), exclusion_text(one.reason).to_owned())).collect()
 }
 
@@ -122,8 +125,8 @@ pub fn propose_for_group<'c>(
     }
     let RecordedGroup { policy, group, status, record, mut current, stuck, is_rebalance_asked, now } = one;
     let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
-    let target = |cluster: &String| Target { cluster: cluster.clone(), ..Target::default() };
-    current.targets = here.keys().filter(|cluster| find_cluster(cluster).is_some()).map(target).collect();
+    let targets = here.keys().filter(|cluster| find_cluster(cluster).is_some());
+    current.targets = targets.map(|cluster| Target::without_shares(cluster)).collect();
     // What began a move, or failed, is no longer seen in what was decided last.
     let cause = record.running.as_ref().map(|running| running.cause).or(record.retry.map(|retry| retry.cause));
     let is_asked = record.running.is_none() && is_rebalance_asked;
@@ -141,11 +144,11 @@ pub fn propose_for_group<'c>(
     current.is_settled &= cause != Some(MoveCause::Outgrown);
     current.excluded = list_excluded_clusters(record, now, &find_cluster);
     let mut decision = decide_group(policy, group, fleet, &current);
-    let stays = |decision: &Decision| decision.targets.is_empty() || decision.targets == current.targets;
     // Where nothing else takes the group, what was left out is tried again, and at last the cluster where it is.
     let may_try = record.retry.is_none_or(|retry| retry.not_before <= now);
     for keeps_here in [true, false] {
-        if stays(&decision) && !current.excluded.is_empty() && may_try {
+        let stays = decision.targets.is_empty() || decision.targets == current.targets;
+        if stays && !current.excluded.is_empty() && may_try {
             current.excluded.retain(|cluster, _| keeps_here && here.contains_key(cluster));
             decision = decide_group(policy, group, fleet, &current);
         }
@@ -218,6 +221,13 @@ mod tests {
 
     use super::*;
 
+    /// Returns the clusters that are left out at a time at which the cluster has a uid.
+    fn list_excluded_at(cluster: &Cluster, record: &MoveRecord, uid: &str, now: i64) -> Vec<String> {
+        let mut found = cluster.clone();
+        found.metadata.uid = Some(uid.to_owned());
+        list_excluded_clusters(record, now, |name| (name == "west").then_some(&found)).into_keys().collect()
+    }
+
     #[test]
     fn a_cluster_is_left_out_until_its_time_and_not_for_another_of_its_name() {
         let cluster: Cluster = serde_json::from_value(json!({
@@ -229,16 +239,9 @@ mod tests {
             "excluded": [{ "cluster": "west", "uid": "first", "reason": "Unschedulable", "until": 1_000 }],
         }))
         .unwrap();
-        let excluded = |uid: &str, now: i64| {
-            let mut found = cluster.clone();
-            found.metadata.uid = Some(uid.to_owned());
-            list_excluded_clusters(&record, now, |name| (name == "west").then_some(&found))
-                .into_keys()
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(excluded("first", 999), ["west"]);
-        assert!(excluded("first", 1_000).is_empty());
-        assert!(excluded("second", 999).is_empty());
+        assert_eq!(list_excluded_at(&cluster, &record, "first", 999), ["west"]);
+        assert!(list_excluded_at(&cluster, &record, "first", 1_000).is_empty());
+        assert!(list_excluded_at(&cluster, &record, "second", 999).is_empty());
         assert!(list_excluded_clusters(&record, 999, |_| None).is_empty());
     }
 }

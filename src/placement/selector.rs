@@ -54,15 +54,25 @@ pub struct Requirement {
 impl Requirement {
     /// Returns whether a label with this value, or without one, satisfies the condition.
     fn is_satisfied_by(&self, value: Option<&str>) -> bool {
-        let number = || value.and_then(|text| text.parse::<i64>().ok());
         match &self.test {
             Test::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
             Test::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
             Test::Exists => value.is_some(),
             Test::DoesNotExist => value.is_none(),
-            Test::Gt(than) => number().is_some_and(|number| number > *than),
-            Test::Lt(than) => number().is_some_and(|number| number < *than),
+            Test::Gt(than) => parse_label_number(value).is_some_and(|number| number > *than),
+            Test::Lt(than) => parse_label_number(value).is_some_and(|number| number < *than),
             Test::Never => false,
+        }
+    }
+
+    /// Returns the position of a value among those that are asked for; `None` if it does not satisfy the requirement.
+    fn rank_value(&self, value: Option<&str>) -> Option<u32> {
+        match &self.test {
+            Test::In(values) => {
+                let at = values.iter().position(|one| Some(one.as_str()) == value)?;
+                u32::try_from(at).ok()
+            }
+            _ => self.is_satisfied_by(value).then_some(0),
         }
     }
 
@@ -74,13 +84,9 @@ impl Requirement {
     }
 
     fn from_label_expression(key: &str, operator: &str, values: &[String]) -> Result<Self, SelectorError> {
-        let some = || match values {
-            [] => Err(SelectorError::NoValues { key: key.to_owned(), operator: operator.to_owned() }),
-            _ => Ok(values.to_vec()),
-        };
         let test = match operator {
-            "In" => Test::In(some()?),
-            "NotIn" => Test::NotIn(some()?),
+            "In" => Test::In(require_values(key, operator, values)?),
+            "NotIn" => Test::NotIn(require_values(key, operator, values)?),
             "Exists" => Test::Exists,
             "DoesNotExist" => Test::DoesNotExist,
             _ => return Err(SelectorError::Operator { operator: operator.to_owned() }),
@@ -89,14 +95,29 @@ impl Requirement {
     }
 
     fn from_node_expression(key: &str, operator: &str, values: &[String]) -> Self {
-        let number = || values.first().and_then(|value| value.parse().ok());
+        let number = values.first().map(String::as_str);
         let test = match operator {
-            "Gt" => number().map_or(Test::Never, Test::Gt),
-            "Lt" => number().map_or(Test::Never, Test::Lt),
+            "Gt" => parse_label_number(number).map_or(Test::Never, Test::Gt),
+            "Lt" => parse_label_number(number).map_or(Test::Never, Test::Lt),
             _ => Self::from_label_expression(key, operator, values).map_or(Test::Never, |requirement| requirement.test),
         };
         Self { key: key.to_owned(), test }
     }
+}
+
+/// Returns the values of a requirement that compares with values.
+///
+/// # Errors
+/// There are no values.
+fn require_values(key: &str, operator: &str, values: &[String]) -> Result<Vec<String>, SelectorError> {
+    match values {
+        [] => Err(SelectorError::NoValues { key: key.to_owned(), operator: operator.to_owned() }),
+        _ => Ok(values.to_vec()),
+    }
+}
+
+fn parse_label_number(value: Option<&str>) -> Option<i64> {
+    value.and_then(|text| text.parse().ok())
 }
 
 impl fmt::Display for Requirement {
@@ -149,17 +170,7 @@ impl Selector {
     /// Returns the position of each label's value in the list of its `In`, condition by condition: the rank of an ordered
     /// selector; `None` if one value is not in its list.
     pub fn rank_labels<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u32>> {
-        let one = |requirement: &Requirement| {
-            let value = get(&requirement.key);
-            match &requirement.test {
-                Test::In(values) => {
-                    let at = values.iter().position(|one| Some(one.as_str()) == value)?;
-                    u32::try_from(at).ok()
-                }
-                _ => requirement.is_satisfied_by(value).then_some(0),
-            }
-        };
-        self.all.iter().map(one).collect()
+        self.all.iter().map(|requirement| requirement.rank_value(get(&requirement.key))).collect()
     }
 }
 
@@ -181,22 +192,24 @@ struct Term {
 
 impl Term {
     fn new(term: &NodeSelectorTerm) -> Self {
-        let read = |list: &Option<Vec<k8s_openapi::api::core::v1::NodeSelectorRequirement>>| {
-            let one = |r: &k8s_openapi::api::core::v1::NodeSelectorRequirement| {
-                Requirement::from_node_expression(&r.key, &r.operator, r.values.as_deref().unwrap_or_default())
-            };
-            list.iter().flatten().map(one).collect()
-        };
-        Self { labels: read(&term.match_expressions), fields: read(&term.match_fields) }
+        Self {
+            labels: read_expressions(term.match_expressions.as_deref()),
+            fields: read_expressions(term.match_fields.as_deref()),
+        }
     }
 
     /// An empty term matches nothing.
     fn is_term_satisfied<'a>(&self, get: &impl Fn(&str) -> Option<&'a str>, node: &str) -> bool {
-        let field = |key: &str| (key == "metadata.name").then_some(node);
         (!self.labels.is_empty() || !self.fields.is_empty())
             && self.labels.iter().all(|r| r.is_satisfied_by(get(&r.key)))
-            && self.fields.iter().all(|r| r.is_satisfied_by(field(&r.key)))
+            && self.fields.iter().all(|r| r.is_satisfied_by((r.key == "metadata.name").then_some(node)))
     }
+}
+
+fn read_expressions(list: Option<&[k8s_openapi::api::core::v1::NodeSelectorRequirement]>) -> Vec<Requirement> {
+    let list = list.unwrap_or_default().iter();
+    list.map(|r| Requirement::from_node_expression(&r.key, &r.operator, r.values.as_deref().unwrap_or_default()))
+        .collect()
 }
 
 impl NodeSelector {
@@ -227,10 +240,11 @@ impl NodeSelector {
 
     /// Number of bytes that its texts have.
     pub(crate) fn node_selector_bytes(&self) -> usize {
-        let values = |requirement: &Requirement| {
-            requirement.compared_values().iter().map(|value| value.len() + 24).sum::<usize>()
-        };
-        self.all_requirements().map(|requirement| requirement.key.len() + 48 + values(requirement)).sum()
+        let bytes = self.all_requirements().map(|requirement| {
+            let values = requirement.compared_values().iter().map(|value| value.len() + 24).sum::<usize>();
+            requirement.key.len() + 48 + values
+        });
+        bytes.sum()
     }
 
     /// Returns whether a node's own name decides, besides its labels.
@@ -265,13 +279,13 @@ pub struct Toleration {
 impl Toleration {
     /// Reads the tolerations of a pod.
     pub fn of_pod(spec: &PodSpec) -> Vec<Self> {
-        let one = |t: &k8s_openapi::api::core::v1::Toleration| Self {
+        let tolerations = spec.tolerations.iter().flatten().map(|t| Self {
             key: t.key.clone().unwrap_or_default(),
             operator: t.operator.clone().unwrap_or_default(),
             value: t.value.clone().unwrap_or_default(),
             effect: t.effect.clone().unwrap_or_default(),
-        };
-        spec.tolerations.iter().flatten().map(one).collect()
+        });
+        tolerations.collect()
     }
 
     /// Number of bytes that its texts have.
@@ -308,8 +322,10 @@ impl Toleration {
 
 /// Returns the first taint that keeps away what has these tolerations: `NoSchedule` or `NoExecute`.
 pub fn find_untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
-    let repels = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-    taints.iter().filter(repels).find(|taint| !tolerations.iter().any(|t| t.tolerates_taint(taint)))
+    taints
+        .iter()
+        .filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute")
+        .find(|taint| !tolerations.iter().any(|t| t.tolerates_taint(taint)))
 }
 
 /// Returns whether a taint with this effect is not tolerated.
@@ -333,8 +349,6 @@ mod tests {
 
     #[test]
     fn label_selectors_follow_kubernetes() {
-        let with = |key: &str| (key == "k").then_some("b");
-        let without = |_: &str| None;
         for (operator, values, has, has_not) in [
             ("In", &["a", "b"][..], true, false),
             ("NotIn", &["a"], true, true),
@@ -344,12 +358,12 @@ mod tests {
         ] {
             let selector = selector(expression(operator, values)).unwrap();
             assert_eq!(
-                (selector.matches_labels(with), selector.matches_labels(without)),
+                (selector.matches_labels(|key| (key == "k").then_some("b")), selector.matches_labels(|_| None)),
                 (has, has_not),
                 "{operator} {values:?}"
             );
         }
-        assert!(selector(json!({})).unwrap().matches_labels(without), "an empty selector matches everything");
+        assert!(selector(json!({})).unwrap().matches_labels(|_| None), "an empty selector matches everything");
         assert!(selector(expression("In", &[])).is_err());
         assert!(selector(expression("Gt", &["1"])).is_err(), "only nodes are compared by number");
     }
@@ -371,15 +385,23 @@ mod tests {
         NodeSelector::new(&serde_json::from_value(spec).unwrap())
     }
 
+    fn find_generation(key: &str) -> Option<&'static str> {
+        (key == "gen").then_some("4")
+    }
+
+    fn generation_term(operator: &str, value: &str) -> Value {
+        json!({ "matchExpressions": [{ "key": "gen", "operator": operator, "values": [value] }] })
+    }
+
     #[test]
     fn node_terms_are_alternatives_and_an_empty_one_matches_nothing() {
-        let label = |key: &str| (key == "gen").then_some("4");
-        let term = |operator: &str, value: &str| json!({ "matchExpressions": [{ "key": "gen", "operator": operator, "values": [value] }] });
-        assert!(nodes(json!([term("Gt", "3")])).matches_node(label, "n"));
-        assert!(!nodes(json!([term("Gt", "4")])).matches_node(label, "n"));
-        assert!(nodes(json!([term("Gt", "4"), term("Lt", "5")])).matches_node(label, "n"));
-        assert!(!nodes(json!([{}])).matches_node(label, "n"));
-        assert!(!nodes(json!([term("Gt", "x")])).matches_node(label, "n"));
+        assert!(nodes(json!([generation_term("Gt", "3")])).matches_node(find_generation, "n"));
+        assert!(!nodes(json!([generation_term("Gt", "4")])).matches_node(find_generation, "n"));
+        assert!(
+            nodes(json!([generation_term("Gt", "4"), generation_term("Lt", "5")])).matches_node(find_generation, "n")
+        );
+        assert!(!nodes(json!([{}])).matches_node(find_generation, "n"));
+        assert!(!nodes(json!([generation_term("Gt", "x")])).matches_node(find_generation, "n"));
         let field = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n"] }] });
         assert!(nodes(json!([field])).matches_node(|_| None, "n"));
         assert!(!nodes(json!([field])).matches_node(|_| None, "m"));
@@ -387,26 +409,29 @@ mod tests {
         assert!(nodes(json!([host])).matches_node(|_| None, "n"), "the hostname is the node's name");
     }
 
-    #[test]
-    fn tolerations_follow_kubernetes() {
-        let taint = Taint { key: "k".to_owned(), value: "v".to_owned(), effect: "NoSchedule".to_owned() };
-        let of = |key: &str, operator: &str, value: &str, effect: &str| Toleration {
+    fn make_toleration(key: &str, operator: &str, value: &str, effect: &str) -> Toleration {
+        Toleration {
             key: key.to_owned(),
             operator: operator.to_owned(),
             value: value.to_owned(),
             effect: effect.to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn tolerations_follow_kubernetes() {
+        let taint = Taint { key: "k".to_owned(), value: "v".to_owned(), effect: "NoSchedule".to_owned() };
         for (toleration, expected) in [
-            (of("", "Exists", "", ""), true),
-            (of("", "Equal", "v", ""), false),
-            (of("k", "", "v", ""), true),
-            (of("k", "Equal", "w", ""), false),
-            (of("k", "Exists", "", "NoExecute"), false),
-            (of("k", "Exists", "", "NoSchedule"), true),
-            (of("k", "Lt", "v", ""), false),
+            (make_toleration("", "Exists", "", ""), true),
+            (make_toleration("", "Equal", "v", ""), false),
+            (make_toleration("k", "", "v", ""), true),
+            (make_toleration("k", "Equal", "w", ""), false),
+            (make_toleration("k", "Exists", "", "NoExecute"), false),
+            (make_toleration("k", "Exists", "", "NoSchedule"), true),
+            (make_toleration("k", "Lt", "v", ""), false),
         ] {
             assert_eq!(toleration.tolerates_taint(&taint), expected, "{toleration:?}");
         }
-        assert_eq!(of("k", "Lt", "v", "").unknown_operator(), Some("Lt"));
+        assert_eq!(make_toleration("k", "Lt", "v", "").unknown_operator(), Some("Lt"));
     }
 }

@@ -34,11 +34,12 @@ pub fn find_divided_member<'f>(policy: &Policy, mut members: impl Iterator<Item 
 /// Returns whether a spread group can move by its record: an amount for each cluster says all of its shares. Several divided
 /// members have more, an autoscaler sets replicas in each cluster, and what runs once has a place of its own.
 pub fn spread_moves_by_record<'f>(policy: &Policy, members: impl Iterator<Item = &'f Facts> + Clone) -> bool {
-    let is_scaled = |facts: &Facts| {
-        facts.scales.as_ref().is_some_and(|scales| members.clone().any(|member| scales.is_target(&member.key)))
-    };
     (policy.duplicates() || members.clone().filter(has_replicas).count() <= 1)
-        && !members.clone().any(|facts| facts.workload.is_stopped_first() || is_scaled(facts))
+        && !members.clone().any(|facts| {
+            let is_scaled =
+                facts.scales.as_ref().is_some_and(|scales| members.clone().any(|member| scales.is_target(&member.key)));
+            facts.workload.is_stopped_first() || is_scaled
+        })
 }
 
 /// Returns the pods of a divided member; 0 without one.
@@ -70,13 +71,11 @@ fn fit_record<'s>(
     let is_unshared = |cluster: &String| {
         divided.is_some() && divided_pods(divided) != 1 && !find_copy(cluster).is_none_or(has_own_share)
     };
-    // Each of the copies to all clusters is whole: their amounts are no shares.
-    let is_copied_to_all = |amounts: &ClusterAmounts| {
-        amounts.len() > 1 && amounts.iter().all(|(cluster, amount)| *amount == 1 && is_unshared(cluster))
-    };
     let fits = |amounts: &ClusterAmounts| {
-        !is_copied_to_all(amounts)
-            && (is_one_whole(amounts) != is_spread || (is_spread && !amounts.keys().any(is_unshared)))
+        // Each of the copies to all clusters is whole: their amounts are no shares.
+        let is_copied_to_all =
+            amounts.len() > 1 && amounts.iter().all(|(cluster, amount)| *amount == 1 && is_unshared(cluster));
+        !is_copied_to_all && (is_one_whole(amounts) != is_spread || (is_spread && !amounts.keys().any(is_unshared)))
     };
     let sides_fit = record.running.as_ref().is_none_or(|running| fits(&running.from) && fits(&running.to));
     if !fits(&record.target) || !sides_fit {
@@ -121,12 +120,10 @@ pub(super) fn propose_for_spread_group<'c>(
         _ => current.mode,
     };
     current.excluded = list_excluded_clusters(record, now, &find_cluster);
-    let leaves_at = |cluster: &String| {
-        let since = live::lost_since(find_cluster(cluster)?, now)?;
-        Some(since.saturating_add(policy.failover_seconds()?))
-    };
+    let leaves_at: Vec<(&String, Option<i64>)> =
+        here.keys().map(|cluster| (cluster, find_failover_time(policy, now, find_cluster(cluster)))).collect();
     let lost: BTreeSet<&String> =
-        here.keys().filter(|cluster| leaves_at(cluster).is_some_and(|at| at <= now)).collect();
+        leaves_at.iter().filter(|(_, at)| at.is_some_and(|at| at <= now)).map(|(cluster, _)| *cluster).collect();
     let mut decision = decide_group(policy, group, fleet, &current);
     let may_try = record.retry.is_none_or(|retry| retry.not_before <= now);
     if decision.targets == current.targets && !current.excluded.is_empty() && may_try {
@@ -185,8 +182,14 @@ pub(super) fn propose_for_spread_group<'c>(
         scaled,
         renewed: (is_placement_edited(policy, status) || is_asked) && record.retry.is_some(),
     };
-    let leaves_at = here.keys().filter_map(leaves_at).min();
+    let leaves_at = leaves_at.into_iter().filter_map(|(_, at)| at).min();
     Proposal { seen, decision, current, leaves_at }
+}
+
+/// Returns when a policy lets a group leave a cluster that is lost.
+fn find_failover_time(policy: &Policy, now: i64, cluster: Option<&Cluster>) -> Option<i64> {
+    let since = live::lost_since(cluster?, now)?;
+    Some(since.saturating_add(policy.failover_seconds()?))
 }
 
 fn leaves_share(cause: MoveCause) -> bool {

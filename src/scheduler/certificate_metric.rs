@@ -40,6 +40,13 @@ fn publish_certificates(file: &Path, metrics: &Metrics) {
 mod tests {
     use super::*;
 
+    fn publish_holder(file: &Path, metrics: &Metrics, pod: &str) {
+        let held = serde_json::json!([{"certificate": "apiserver.crt", "holder": pod, "serial": "01",
+            "notAfter": "2027-01-15T08:00:00Z"}]);
+        std::fs::write(file, held.to_string()).unwrap();
+        publish_certificates(file, metrics);
+    }
+
     #[test]
     fn each_holder_has_a_value_and_one_that_is_gone_has_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -47,17 +54,11 @@ mod tests {
         let metrics = Metrics::default();
         publish_certificates(&file, &metrics);
         assert_eq!(metrics.format_metrics(), "");
-        let write = |pod: &str| {
-            let held = serde_json::json!([{"certificate": "apiserver.crt", "holder": pod, "serial": "01",
-                "notAfter": "2027-01-15T08:00:00Z"}]);
-            std::fs::write(&file, held.to_string()).unwrap();
-            publish_certificates(&file, &metrics);
-        };
-        write("Pod apiserver-1:6443");
+        publish_holder(&file, &metrics, "Pod apiserver-1:6443");
         std::fs::write(&file, "no list").unwrap();
         publish_certificates(&file, &metrics);
         assert!(metrics.format_metrics().contains("apiserver-1"), "what cannot be read changes nothing");
-        write("Pod apiserver-2:6443");
+        publish_holder(&file, &metrics, "Pod apiserver-2:6443");
         let shown = metrics.format_metrics();
         let line = "fleet_certificate_expiry_timestamp_seconds{certificate=\"apiserver.crt\",holder=\"Pod apiserver-2:6443\"} 1800000000\n";
         assert!(shown.ends_with(line) && !shown.contains("apiserver-1"), "{shown}");

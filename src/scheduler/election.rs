@@ -307,12 +307,11 @@ mod tests {
 
     #[test]
     fn an_older_lease_is_of_a_store_that_was_restored() {
-        let of = |version: &str| {
+        let [old, new] = ["9", "10"].map(|version| {
             let mut lease = Lease::default();
             lease.metadata.resource_version = Some(version.to_owned());
             lease
-        };
-        let (old, new) = (of("9"), of("10"));
+        });
         assert!(is_restored(Some(&new), Some(&old)) && is_restored(Some(&new), None));
         assert!(
             !is_restored(Some(&old), Some(&new)) && !is_restored(Some(&old), Some(&old)) && !is_restored(None, None)

@@ -204,12 +204,14 @@ impl Index {
 
     /// Returns the clusters that were registered by their agents and never reported.
     pub fn never_reported(&self) -> Vec<Arc<Cluster>> {
-        let is_silent = |cluster: &&Arc<Cluster>| {
-            cluster.spec.cluster_id.is_some()
-                && !cluster.has_reported()
-                && cluster.metadata.deletion_timestamp.is_none()
-        };
-        self.with_index_state(|inner| inner.clusters.values().filter(is_silent).cloned().collect())
+        self.with_index_state(|inner| {
+            let silent = inner.clusters.values().filter(|cluster| {
+                cluster.spec.cluster_id.is_some()
+                    && !cluster.has_reported()
+                    && cluster.metadata.deletion_timestamp.is_none()
+            });
+            silent.cloned().collect()
+        })
     }
 
     /// Returns the clusters that changed since the last call, with their inventories. There is one caller: nobody else gets
@@ -388,18 +390,17 @@ impl Index {
     }
 
     fn on_schedule(&self, event: Event<Schedule>) {
-        let key = |object: &Schedule| (object.namespace().unwrap_or_default(), object.name_any());
         self.with_index_state(|inner| match event {
             // Until the new list is complete, the old one is valid: a cluster is not idle for the time of a list.
             Event::Init => inner.listed.clear(),
             Event::InitApply(object) => {
-                let (namespace, name) = key(&object);
+                let (namespace, name) = schedule_place(&object);
                 if runs_pods(&object) {
                     inner.listed.entry(namespace).or_default().insert(name);
                 }
             }
             Event::Apply(object) => {
-                let (namespace, name) = key(&object);
+                let (namespace, name) = schedule_place(&object);
                 let names = inner.schedules.entry(namespace).or_default();
                 if runs_pods(&object) {
                     names.insert(name);
@@ -408,7 +409,7 @@ impl Index {
                 }
             }
             Event::Delete(object) => {
-                let (namespace, name) = key(&object);
+                let (namespace, name) = schedule_place(&object);
                 if let Some(names) = inner.schedules.get_mut(&namespace) {
                     names.remove(&name);
                 }
@@ -428,6 +429,10 @@ fn runs_pods(schedule: &Schedule) -> bool {
     // A CronJob has pods now and then, and its next ones need the cluster.
     let is_used = source.kind == "CronJob" || pods.is_none_or(|pods| pods.desired > 0);
     placeable::runs_pods(&source.group, &source.kind) && is_used
+}
+
+fn schedule_place(schedule: &Schedule) -> (String, String) {
+    (schedule.namespace().unwrap_or_default(), schedule.name_any())
 }
 
 /// Removes the inventory, which only readers of the API need: of a thousand clusters it would be most of our memory.

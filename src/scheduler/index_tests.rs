@@ -21,6 +21,39 @@ fn lease(second: i64) -> Lease {
     }
 }
 
+/// Shows the index a Lease so many seconds after `start`, when the wall clock is at 1000 and as many seconds.
+fn see_lease_after(index: &Index, event: &Event<Lease>, start: Instant, second: u32) {
+    let wall = Timestamp::from_second(1000 + i64::from(second)).unwrap();
+    index.on_lease(event, start + Duration::from_secs(second.into()), wall);
+}
+
+fn cluster_of_version(version: &str) -> Cluster {
+    let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
+    cluster.metadata.resource_version = Some(version.to_owned());
+    cluster
+}
+
+fn cluster_with_uid(uid: &str, accepted: bool) -> Cluster {
+    let spec = crate::api::ClusterSpec { accepted, ..crate::api::ClusterSpec::default() };
+    let mut cluster = Cluster::new("a", spec);
+    cluster.metadata.uid = Some(uid.to_owned());
+    cluster
+}
+
+fn build_work_schedule(name: &str) -> Schedule {
+    let mut schedule = Schedule::new(name, crate::api::ScheduleSpec::default());
+    schedule.spec.source_ref.group = "apps".to_owned();
+    schedule.spec.source_ref.kind = "Deployment".to_owned();
+    schedule.metadata.namespace = Some("fleet-c-a".to_owned());
+    schedule
+}
+
+/// Lets a moment pass, and returns its end.
+fn pause_briefly() -> Instant {
+    std::thread::sleep(Duration::from_millis(2));
+    Instant::now()
+}
+
 #[test]
 fn only_a_watched_renewal_counts() {
     let index = Index::default();
@@ -51,16 +84,12 @@ fn a_lease_belongs_to_its_namespace() {
 fn only_watched_renewals_show_the_clock() {
     let index = Index::default();
     let start = Instant::now();
-    let at = |second: i64| Timestamp::from_second(second).unwrap();
-    let after = |second: u64| start + Duration::from_secs(second);
     for second in (0..50).step_by(10) {
-        let now = 1000 + i64::try_from(second).unwrap();
-        index.on_lease(&Event::InitApply(lease(now - 900)), after(second), at(now));
+        see_lease_after(&index, &Event::InitApply(lease(100 + i64::from(second))), start, second);
     }
     assert_eq!(index.last_renewal("a").unwrap().clock.reported_reading(), None);
     for second in (50..100).step_by(10) {
-        let now = 1000 + i64::try_from(second).unwrap();
-        index.on_lease(&Event::Apply(lease(now + 90)), after(second), at(now));
+        see_lease_after(&index, &Event::Apply(lease(1090 + i64::from(second))), start, second);
     }
     assert_eq!(index.last_renewal("a").unwrap().clock.reported_reading(), Some(Reading::Off(90)));
 }
@@ -68,12 +97,12 @@ fn only_watched_renewals_show_the_clock() {
 #[test]
 fn a_relist_finds_deleted_clusters() {
     let index = Index::default();
-    let cluster = |name: &str| Cluster::new(name, crate::api::ClusterSpec::default());
+    let [a, b] = ["a", "b"].map(|name| Cluster::new(name, crate::api::ClusterSpec::default()));
     let mut relist = BTreeSet::new();
-    for event in [Event::Init, Event::InitApply(cluster("a")), Event::InitApply(cluster("b")), Event::InitDone] {
+    for event in [Event::Init, Event::InitApply(a), Event::InitApply(b.clone()), Event::InitDone] {
         index.on_cluster(event, &mut relist);
     }
-    for event in [Event::Init, Event::InitApply(cluster("b")), Event::InitDone] {
+    for event in [Event::Init, Event::InitApply(b), Event::InitDone] {
         index.on_cluster(event, &mut relist);
     }
     assert_eq!(index.take_deleted().into_iter().collect::<Vec<_>>(), ["a"]);
@@ -82,42 +111,27 @@ fn a_relist_finds_deleted_clusters() {
 
 #[test]
 fn an_older_version_is_ignored() {
-    let cluster = |version: &str| {
-        let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
-        cluster.metadata.resource_version = Some(version.to_owned());
-        cluster
-    };
     for (watched, answered, known) in [("10", "9", "10"), ("9", "10", "10"), ("x", "9", "9"), ("10", "x", "x")] {
         let index = Index::default();
-        index.on_cluster(Event::Apply(cluster(watched)), &mut BTreeSet::new());
-        index.put_cluster(cluster(answered));
+        index.on_cluster(Event::Apply(cluster_of_version(watched)), &mut BTreeSet::new());
+        index.put_cluster(cluster_of_version(answered));
         assert_eq!(index.cluster("a").unwrap().resource_version().as_deref(), Some(known), "{watched} {answered}");
     }
 }
 
 #[test]
 fn silence_counts_from_the_first_sight() {
-    let cluster = |uid: &str, accepted| {
-        let spec = crate::api::ClusterSpec { accepted, ..crate::api::ClusterSpec::default() };
-        let mut cluster = Cluster::new("a", spec);
-        cluster.metadata.uid = Some(uid.to_owned());
-        cluster
-    };
     let index = Index::default();
-    let wait = || {
-        std::thread::sleep(Duration::from_millis(2));
-        Instant::now()
-    };
-    let unknown = wait();
+    let unknown = pause_briefly();
     assert_eq!(index.time_since_renewal("a", unknown), Duration::ZERO);
     let mut beginnings = Vec::new();
     for (uid, accepted) in [("1", false), ("1", true), ("2", true)] {
-        beginnings.push(wait());
-        index.put_cluster(cluster(uid, accepted));
+        beginnings.push(pause_briefly());
+        index.put_cluster(cluster_with_uid(uid, accepted));
         assert_eq!(index.time_since_renewal("a", beginnings[beginnings.len() - 1]), Duration::ZERO, "{uid} {accepted}");
     }
-    let later = wait();
-    index.on_cluster(Event::Apply(cluster("2", true)), &mut BTreeSet::new());
+    let later = pause_briefly();
+    index.on_cluster(Event::Apply(cluster_with_uid("2", true)), &mut BTreeSet::new());
     assert!(
         index.time_since_renewal("a", later) > Duration::ZERO,
         "an event of the same cluster does not end its silence"
@@ -141,50 +155,39 @@ fn refresh_adds_no_cluster() {
 #[test]
 fn a_late_deletion_spares_the_successor() {
     let index = Index::default();
-    let cluster = |uid: &str| {
-        let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
-        cluster.metadata.uid = Some(uid.to_owned());
-        cluster
-    };
+    let [old, new] = ["old", "new"].map(|uid| cluster_with_uid(uid, false));
     let mut relist = BTreeSet::new();
-    index.on_cluster(Event::Apply(cluster("old")), &mut relist);
-    index.put_cluster(cluster("new"));
-    index.on_cluster(Event::Delete(cluster("old")), &mut relist);
+    index.on_cluster(Event::Apply(old.clone()), &mut relist);
+    index.put_cluster(new.clone());
+    index.on_cluster(Event::Delete(old), &mut relist);
     assert!(index.cluster("a").is_some() && index.take_deleted().is_empty());
-    index.forget_cluster(&cluster("new"));
+    index.forget_cluster(&new);
     assert!(index.cluster("a").is_none() && index.take_deleted().contains("a"));
 }
 
 #[test]
 fn work_is_retained_during_a_relist() {
     let index = Index::default();
-    let schedule = |name: &str| {
-        let mut schedule = Schedule::new(name, crate::api::ScheduleSpec::default());
-        schedule.spec.source_ref.group = "apps".to_owned();
-        schedule.spec.source_ref.kind = "Deployment".to_owned();
-        schedule.metadata.namespace = Some("fleet-c-a".to_owned());
-        schedule
-    };
-    for event in [Event::Init, Event::InitApply(schedule("one")), Event::InitDone, Event::Init] {
+    for event in [Event::Init, Event::InitApply(build_work_schedule("one")), Event::InitDone, Event::Init] {
         index.on_schedule(event);
     }
     assert!(index.has_work("a"), "it is not known yet whether it has none");
     // An interrupted list begins again.
-    for event in [Event::InitApply(schedule("one")), Event::Init] {
+    for event in [Event::InitApply(build_work_schedule("one")), Event::Init] {
         index.on_schedule(event);
     }
     assert!(index.has_work("a"));
     index.on_schedule(Event::InitDone);
     assert!(!index.has_work("a"));
-    index.on_schedule(Event::Apply(schedule("two")));
+    index.on_schedule(Event::Apply(build_work_schedule("two")));
     assert!(index.has_work("a"));
-    index.on_schedule(Event::Delete(schedule("two")));
+    index.on_schedule(Event::Delete(build_work_schedule("two")));
     assert!(!index.has_work("a"));
-    let mut config = schedule("three");
+    let mut config = build_work_schedule("three");
     config.spec.source_ref.kind = "ConfigMap".to_owned();
     index.on_schedule(Event::Apply(config));
     assert!(!index.has_work("a"), "it runs no pods");
-    let mut scaled = schedule("four");
+    let mut scaled = build_work_schedule("four");
     index.on_schedule(Event::Apply(scaled.clone()));
     assert!(index.has_work("a"));
     let pods = Some(crate::api::crd::schedule::PodCounts::default());

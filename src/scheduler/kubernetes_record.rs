@@ -94,18 +94,23 @@ mod tests {
 
     #[test]
     fn a_newer_minor_is_recorded_once_nothing_else_has_answered_for_a_while() {
-        let at = |minor| KubeMinor::new(1, minor);
         let start = Instant::now();
-        let after = |seconds| start + Duration::from_secs(seconds);
         let mut seen = Served::default();
-        assert!(seen.is_to_record(at(36), None, start), "the first one at once");
-        assert!(!seen.is_to_record(at(36), Some(at(36)), after(1000)));
-        assert!(!seen.is_to_record(at(37), Some(at(36)), after(1030)));
-        // A replica of before.
-        assert!(!seen.is_to_record(at(36), Some(at(36)), after(1200)));
-        assert!(!seen.is_to_record(at(37), Some(at(36)), after(1230)));
-        assert!(!seen.is_to_record(at(37), Some(at(36)), after(1500)));
-        assert!(seen.is_to_record(at(37), Some(at(36)), after(1530)));
-        assert!(!seen.is_to_record(at(36), Some(at(37)), after(9999)), "what was stored stays stored");
+        for (second, served, recorded, expected) in [
+            (0, 36, None, true),
+            (1000, 36, Some(36), false),
+            (1030, 37, Some(36), false),
+            // A replica of before.
+            (1200, 36, Some(36), false),
+            (1230, 37, Some(36), false),
+            (1500, 37, Some(36), false),
+            (1530, 37, Some(36), true),
+            // What was stored stays stored.
+            (9999, 36, Some(37), false),
+        ] {
+            let (served, recorded) = (KubeMinor::new(1, served), recorded.map(|minor| KubeMinor::new(1, minor)));
+            let is_recorded = seen.is_to_record(served, recorded, start + Duration::from_secs(second));
+            assert_eq!(is_recorded, expected, "{second}: {served} instead of {recorded:?}");
+        }
     }
 }

@@ -112,12 +112,11 @@ impl Ready for Readiness {
     }
 
     fn describe_failure(&self) -> Option<String> {
-        let failed = |progress: &Progress| match progress {
-            Progress::Failed { reason, message } => Some(format!("{reason}: {message}")),
-            Progress::Pending | Progress::Done { .. } => None,
-        };
         self.with_readiness_state(|inner| match inner.role {
-            Role::Leader => failed(&inner.bootstrapped).or_else(|| failed(&inner.init_secret)),
+            Role::Leader => [&inner.bootstrapped, &inner.init_secret].into_iter().find_map(|progress| match progress {
+                Progress::Failed { reason, message } => Some(format!("{reason}: {message}")),
+                Progress::Pending | Progress::Done { .. } => None,
+            }),
             // The election reports an API server that does not answer.
             Role::Unreachable { .. } | Role::Starting | Role::Follower { .. } => None,
         })

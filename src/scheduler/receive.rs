@@ -153,8 +153,8 @@ fn unpack_bundle(file: &Path) -> io::Result<()> {
         .map_err(|error| invalid(format!("it is not a bundle: {error}")))?;
     std::fs::remove_file(file)?;
     for (name, text) in &texts {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-        if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(is_plain) {
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.');
+        if !is_plain || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
             return Err(invalid(format!("`{}` is not a valid file name in a bundle", visible_word(name))));
         }
         std::fs::write(file.with_file_name(name), text)?;
@@ -198,6 +198,15 @@ mod tests {
         answer
     }
 
+    fn head_line(bytes: u64, sha256: &str) -> String {
+        format_line(&TransferHead { bytes, sha256: sha256.to_owned() })
+    }
+
+    fn unpack_text(file: &Path, text: &str) -> Result<(), String> {
+        std::fs::write(file, text).unwrap();
+        unpack_bundle(file).map_err(|error| error.to_string())
+    }
+
     #[tokio::test]
     async fn a_file_has_its_name_only_when_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -206,13 +215,12 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let args = ReceiveArgs { file: file.clone(), max_bytes: 300_000, within_seconds: 30, bundle: false, port };
         let bytes: Vec<u8> = (0..200_000_u32).map(|number| number.to_le_bytes()[0]).collect();
-        let head = |bytes: u64, sha256: &str| format_line(&TransferHead { bytes, sha256: sha256.to_owned() });
-        let whole = head(200_000, &full_digest(&bytes));
+        let whole = head_line(200_000, &full_digest(&bytes));
         let sending = async {
             assert!(send(port, "{}\n", &[]).await.contains("first line"));
             assert!(send(port, &"x".repeat(MAX_LINE_BYTES * 2), &[]).await.contains("first line"));
-            assert!(send(port, &head(300_001, "a"), &[]).await.contains("at most 300000"));
-            assert!(send(port, &head(200_000, "a"), &bytes).await.contains("SHA-256"));
+            assert!(send(port, &head_line(300_001, "a"), &[]).await.contains("at most 300000"));
+            assert!(send(port, &head_line(200_000, "a"), &bytes).await.contains("SHA-256"));
             assert!(send(port, &whole, &bytes[..150_000]).await.contains("refused"));
             assert!(!file.exists());
             assert_eq!(send(port, &whole, &bytes).await, "{\"received\":200000}\n");
@@ -227,17 +235,13 @@ mod tests {
     fn a_bundle_becomes_files_of_its_own_folder() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bundle.json");
-        let unpack = |text: &str| {
-            std::fs::write(&file, text).unwrap();
-            unpack_bundle(&file).map_err(|error| error.to_string())
-        };
-        unpack(r#"{"ca.crt": "one", "sa.key": "two"}"#).unwrap();
+        unpack_text(&file, r#"{"ca.crt": "one", "sa.key": "two"}"#).unwrap();
         assert_eq!(std::fs::read_to_string(folder.path().join("sa.key")).unwrap(), "two");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
         for outside in [r#"{"../a": ""}"#, r#"{"/a": ""}"#, r#"{".a": ""}"#, r#"{"": ""}"#] {
-            assert!(unpack(outside).unwrap_err().contains("not a valid file name"), "{outside}");
+            assert!(unpack_text(&file, outside).unwrap_err().contains("not a valid file name"), "{outside}");
         }
-        assert!(unpack("[]").unwrap_err().contains("not a bundle"));
+        assert!(unpack_text(&file, "[]").unwrap_err().contains("not a bundle"));
     }
 
     #[tokio::test]

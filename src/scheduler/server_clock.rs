@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn the_clock_is_that_of_the_last_write() {
         let clock = ServerClock::default();
-        let stamp = |time: &str| json!({"manager": "m", "operation": "Update", "time": time});
-        let stamps = [stamp("1970-01-01T00:01:40Z"), stamp("1970-01-01T00:00:10Z")];
+        let stamps = ["1970-01-01T00:01:40Z", "1970-01-01T00:00:10Z"]
+            .map(|time| json!({"manager": "m", "operation": "Update", "time": time}));
         clock.set_by_lease(&serde_json::from_value(json!({"metadata": {"managedFields": stamps}})).unwrap());
         assert!((100..1_000).contains(&clock.now()), "far from our own");
         clock.set_by_lease(&Lease::default());

@@ -253,14 +253,16 @@ mod tests {
     fn the_url_for_agents_is_that_of_the_configuration_else_that_beside_the_kubeconfig() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("server");
-        let completed = |text: &str| Settings::parse(text).unwrap().with_endpoint_file(&file);
-        assert_eq!(completed("{}").unwrap().agent_endpoint, None);
+        let unset = Settings::parse("{}").unwrap();
+        assert_eq!(unset.clone().with_endpoint_file(&file).unwrap().agent_endpoint, None);
         std::fs::write(&file, "https://192.0.2.7:443\n").unwrap();
-        assert_eq!(completed("{}").unwrap().agent_endpoint.as_deref(), Some("https://192.0.2.7:443"));
-        let own = completed("agentEndpoint: https://fleet.example.com").unwrap().agent_endpoint;
+        let completed = unset.clone().with_endpoint_file(&file).unwrap();
+        assert_eq!(completed.agent_endpoint.as_deref(), Some("https://192.0.2.7:443"));
+        let own = Settings::parse("agentEndpoint: https://fleet.example.com").unwrap();
+        let own = own.with_endpoint_file(&file).unwrap().agent_endpoint;
         assert_eq!(own.as_deref(), Some("https://fleet.example.com"));
         std::fs::write(&file, "http://192.0.2.7").unwrap();
-        assert!(completed("{}").unwrap_err().to_string().contains("server: `http://192.0.2.7`"));
+        assert!(unset.with_endpoint_file(&file).unwrap_err().to_string().contains("server: `http://192.0.2.7`"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::chart::testing::golden;
 use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
 use crate::chart::versions::select::{Request, select_row};
-use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets};
+use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets};
 use crate::install::recorded_use::RecordedUse;
 use crate::install::release_spec::{Package, load_chart};
 use crate::k8s::ObjectRef;
@@ -56,18 +56,18 @@ fn render(chart: &Chart, sets: &[&str]) -> Rendered {
 /// The defaults, the presets that an agent takes, and the fixtures.
 fn inputs(chart: &Chart) -> Vec<(&'static str, RenderInput)> {
     let has_replicas = chart.line() >= "v0.8".parse().unwrap();
-    let takes = |preset: &Preset| {
-        let builder = chart.values_builder().file(preset.name, preset.text.as_bytes());
-        builder.build_checked(AgentValues::schema()).is_ok()
-    };
-    let presets = embedded_presets().filter(takes).map(|preset| (preset.name, preset.text));
+    let presets = embedded_presets()
+        .filter(|preset| {
+            let builder = chart.values_builder().file(preset.name, preset.text.as_bytes());
+            builder.build_checked(AgentValues::schema()).is_ok()
+        })
+        .map(|preset| (preset.name, preset.text));
     let fixtures = [("full", FULL), ("policy", POLICY), ("admission", ADMISSION)]
         .into_iter()
         .chain(has_replicas.then_some(("replicas", REPLICAS)));
     let all = [("", "")].into_iter().chain(presets).chain(fixtures);
-    let input =
-        |(name, text): (&'static str, &str)| (name, input(chart, chart.values_builder().file(name, text.as_bytes())));
-    all.map(input).chain([(ELSEWHERE, input_elsewhere(chart))]).collect()
+    let all = all.map(|(name, text)| (name, input(chart, chart.values_builder().file(name, text.as_bytes()))));
+    all.chain([(ELSEWHERE, input_elsewhere(chart))]).collect()
 }
 
 /// What an agent in another namespace than the default one renders, with an admission policy.
@@ -117,6 +117,10 @@ fn the_agent_is_told_which_service_version_it_is_part_of() {
     }
 }
 
+fn rule_texts<'a>(rule: &'a Value, key: &str) -> BTreeSet<&'a str> {
+    rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
 #[test]
 fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
     let reads = BTreeSet::from(["get", "list", "watch"]);
@@ -129,11 +133,8 @@ fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
         let mut writable = BTreeSet::new();
         for role in rendered.objects.iter().filter(|object| object.kind().ends_with("Role")) {
             for rule in role.json["rules"].as_array().unwrap() {
-                let texts = |key: &str| -> BTreeSet<&str> {
-                    rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-                };
-                let (verbs, named) = (texts("verbs"), rule["resourceNames"].is_array());
-                let is_secrets = texts("resources").contains("secrets");
+                let (verbs, named) = (rule_texts(rule, "verbs"), rule["resourceNames"].is_array());
+                let is_secrets = rule_texts(rule, "resources").contains("secrets");
                 assert!(!rule.to_string().contains('*'), "{}: {rule}", role.id());
                 let own =
                     [json!(["fleet-agent-identity"]), json!(["fleet-agent-contents"])].contains(&rule["resourceNames"]);
@@ -141,9 +142,11 @@ fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
                     role.kind() == "ClusterRole" && !named && verbs == *if is_secrets { &secrets } else { &copies };
                 assert!(own || is_placing || (!is_secrets && verbs.is_subset(&reads)), "{}: {rule}", role.id());
                 if is_placing {
-                    let groups = texts("apiGroups");
+                    let groups = rule_texts(rule, "apiGroups");
                     let all = groups.iter().flat_map(|group| {
-                        texts("resources").into_iter().map(move |plural| ((*group).to_owned(), plural.to_owned()))
+                        rule_texts(rule, "resources")
+                            .into_iter()
+                            .map(move |plural| ((*group).to_owned(), plural.to_owned()))
                     });
                     writable.extend(all);
                 }
@@ -153,18 +156,21 @@ fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
     }
 }
 
+/// Returns the rules of the agent's ClusterRole with values.
+fn list_cluster_rules(chart: &Chart, sets: &[(SetKind, &str)]) -> Vec<String> {
+    let builder = sets.iter().fold(chart.values_builder(), |builder, (kind, set)| builder.set(*kind, set));
+    let rendered = chart.render(&input(chart, builder)).unwrap_or_else(|error| panic!("{error}"));
+    let role = rendered.objects.iter().find(|object| object.kind() == "ClusterRole").unwrap();
+    role.json["rules"].as_array().unwrap().iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn the_agents_role_grows_by_what_values_add_and_by_nothing_else() {
     let added = r#"placement.extraKinds=[{"group":"","version":"v1","kind":"LimitRange","resource":"limitranges"}]"#;
     for chart in charts() {
-        let rules = |sets: &[(SetKind, &str)]| -> Vec<String> {
-            let builder = sets.iter().fold(chart.values_builder(), |builder, (kind, set)| builder.set(*kind, set));
-            let rendered = chart.render(&input(&chart, builder)).unwrap_or_else(|error| panic!("{error}"));
-            let role = rendered.objects.iter().find(|object| object.kind() == "ClusterRole").unwrap();
-            role.json["rules"].as_array().unwrap().iter().map(ToString::to_string).collect()
-        };
-        let before = rules(&[]);
-        let all = rules(&[(SetKind::Json, added), (SetKind::Value, "placement.allowRBACKinds=true")]);
+        let before = list_cluster_rules(&chart, &[]);
+        let all =
+            list_cluster_rules(&chart, &[(SetKind::Json, added), (SetKind::Value, "placement.allowRBACKinds=true")]);
         let new: Vec<&String> = all.iter().filter(|rule| !before.contains(rule)).collect();
         assert!(all.len() == before.len() + 2 && new.len() == 2, "{new:?}");
         assert!(new[0].contains(r#""limitranges""#) && !new[0].contains("escalate"), "{new:?}");
@@ -233,17 +239,18 @@ fn values_reach_the_pod() {
     }
 }
 
+/// Returns the kinds of the objects of an agent for a version of Kubernetes.
+fn list_rendered_kinds(version: &str, kubernetes: Option<&str>, set: &str) -> Vec<String> {
+    let selection = select_row(embedded_versions(), Request { version: Some(version), ..Request::default() }).unwrap();
+    let chart = Chart::load_embedded(Kind::Agent, selection.row.version).unwrap().with_row(selection.row.clone());
+    let values = chart.values_of(&selection.version).set(SetKind::Value, set);
+    let plan = Plan::new("m".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, values).unwrap();
+    let plan = plan.with_kubernetes(kubernetes.map(|minor| minor.parse().unwrap()));
+    plan.render_agent().unwrap().objects.iter().map(|object| object.kind().to_owned()).collect()
+}
+
 #[test]
 fn the_admission_policy_is_there_where_the_cluster_serves_it() {
-    let kinds = |version: &str, kubernetes: Option<&str>, set: &str| -> Vec<String> {
-        let selection =
-            select_row(embedded_versions(), Request { version: Some(version), ..Request::default() }).unwrap();
-        let chart = Chart::load_embedded(Kind::Agent, selection.row.version).unwrap().with_row(selection.row.clone());
-        let values = chart.values_of(&selection.version).set(SetKind::Value, set);
-        let plan = Plan::new("m".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, values).unwrap();
-        let plan = plan.with_kubernetes(kubernetes.map(|minor| minor.parse().unwrap()));
-        plan.render_agent().unwrap().objects.iter().map(|object| object.kind().to_owned()).collect()
-    };
     for (version, kubernetes, policy, expected) in [
         ("v1.2", None, "Auto", true),
         ("v1.2", Some("v1.36"), "Disabled", false),
@@ -253,7 +260,7 @@ fn the_admission_policy_is_there_where_the_cluster_serves_it() {
         ("v0.6", Some("v1.25"), "Auto", false),
         ("v0.6", Some("v1.25"), "Enabled", true),
     ] {
-        let kinds = kinds(version, kubernetes, &format!("admissionPolicy={policy}"));
+        let kinds = list_rendered_kinds(version, kubernetes, &format!("admissionPolicy={policy}"));
         let found = kinds.iter().filter(|kind| kind.starts_with("ValidatingAdmissionPolicy")).count();
         assert_eq!(found, if expected { 2 } else { 0 }, "{version} {kubernetes:?} {policy}");
     }
@@ -283,8 +290,10 @@ fn every_value_is_changed_by_a_preset_or_a_fixture() {
 fn what_the_fixtures_render_would_be_taken_by_a_server() {
     for chart in charts() {
         // What a policy forces where no supported version serves it is for its operator to know.
-        let forced = |name: &str| [ELSEWHERE, "admission"].contains(&name) && chart.line() < "v1.2".parse().unwrap();
-        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| !forced(name)) {
+        let serves_all = chart.line() >= "v1.2".parse().unwrap();
+        let mut inputs = inputs(&chart);
+        inputs.retain(|(name, _)| serves_all || ![ELSEWHERE, "admission"].contains(name));
+        for (name, input) in inputs {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(
                 crate::chart::inspect::lint::lint_objects(&chart, &rendered, chart.version_row().unwrap()),
@@ -297,9 +306,8 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
 
 #[test]
 fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
-    let of =
-        |namespace: &str| super::charts::renderable_agent(&"member-1".parse().unwrap(), &namespace.parse().unwrap());
-    let renderable = of("fleet");
+    let [renderable, elsewhere] = ["fleet", ELSEWHERE]
+        .map(|namespace| super::charts::renderable_agent(&"member-1".parse().unwrap(), &namespace.parse().unwrap()));
     let mut rendered = BTreeSet::new();
     for chart in charts() {
         for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| *name != ELSEWHERE) {
@@ -314,7 +322,6 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     let others: Vec<String> =
         renderable.iter().filter(|object| !rendered.contains(object)).map(ToString::to_string).collect();
     assert_eq!(others, ["Namespace fleet", "Secret fleet/fleet-cluster-init-kubeconfig"]);
-    let elsewhere = of(ELSEWHERE);
     for chart in charts() {
         for object in chart.render(&input_elsewhere(&chart)).unwrap().objects {
             assert!(elsewhere.contains(&ObjectRef::of(&object.json).unwrap()), "{}", object.id());
@@ -336,14 +343,15 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     );
 }
 
+fn list_rendered_ids(chart: &Chart, input: &RenderInput) -> BTreeSet<ObjectRef> {
+    chart.render(input).unwrap().objects.iter().map(|object| ObjectRef::of(&object.json).unwrap()).collect()
+}
+
 #[test]
 fn two_agents_in_one_cluster_share_no_object() {
     for chart in charts() {
         let default = input(&chart, chart.values_builder().file("admission", ADMISSION.as_bytes()));
-        let ids = |input: &RenderInput| -> BTreeSet<ObjectRef> {
-            chart.render(input).unwrap().objects.iter().map(|object| ObjectRef::of(&object.json).unwrap()).collect()
-        };
-        let (here, there) = (ids(&default), ids(&input_elsewhere(&chart)));
+        let (here, there) = (list_rendered_ids(&chart, &default), list_rendered_ids(&chart, &input_elsewhere(&chart)));
         assert_eq!(here.intersection(&there).collect::<Vec<_>>(), Vec::<&ObjectRef>::new(), "{}", chart.line());
         // The names of the default namespace are those of earlier versions.
         assert!(here.iter().all(|object| !object.name.contains("fleet-agent-fleet")), "{here:?}");
@@ -389,50 +397,59 @@ fn the_flattened_agent_is_the_golden_one() {
     }
 }
 
+/// Returns the types, the ingress and the egress of the agent's NetworkPolicy.
+fn render_network_rules(chart: &Chart, sets: &[&str]) -> (Value, Value, Value) {
+    let rendered = render(chart, sets);
+    let policy = rendered.objects.iter().find(|object| object.kind() == "NetworkPolicy").unwrap();
+    let spec = &policy.json["spec"];
+    (spec["policyTypes"].clone(), spec["ingress"].clone(), spec["egress"].clone())
+}
+
 #[test]
 fn the_agent_is_limited_to_what_is_said() {
     let from = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=watch";
     let to = "networkPolicy.egressTo[0].ipBlock.cidr=192.0.2.0/24";
     for chart in charts() {
-        let policy = |sets: &[&str]| {
-            let rendered = render(&chart, sets);
-            let policy = rendered.objects.iter().find(|object| object.kind() == "NetworkPolicy").unwrap();
-            let spec = &policy.json["spec"];
-            (spec["policyTypes"].clone(), spec["ingress"].clone(), spec["egress"].clone())
-        };
-        assert_eq!(policy(&[]), (json!(["Ingress"]), Value::Null, Value::Null), "{}", chart.line());
-        let (types, ingress, egress) = policy(&[from, to]);
+        assert_eq!(
+            render_network_rules(&chart, &[]),
+            (json!(["Ingress"]), Value::Null, Value::Null),
+            "{}",
+            chart.line()
+        );
+        let (types, ingress, egress) = render_network_rules(&chart, &[from, to]);
         assert_eq!(types, json!(["Ingress", "Egress"]));
         assert_eq!(ingress[0]["from"], json!([{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]));
         assert_eq!(egress, json!([{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]));
     }
 }
 
-#[test]
-fn a_recorded_value_that_gives_the_agent_rights_is_used_only_where_it_is_known() {
+/// Returns the recorded values that are not used without a confirmation.
+fn list_unconfirmed_paths(record: &Value, sets: &[&str], local: Option<&Value>) -> Vec<String> {
     let chart = charts().remove(0);
     let selection = select_row(embedded_versions(), Request { version: Some("v1.2"), ..Request::default() }).unwrap();
-    let used = |record: &Value, sets: &[&str], local: Option<&Value>| {
-        let values = chart.values_of(&selection.version).with_recorded(record);
-        let values = sets.iter().fold(values, |values, set| values.set(SetKind::Value, set));
-        let tree = values.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-        let namespace = "fleet".parse().unwrap();
-        let package = Package::new("west", namespace, &selection, load_chart(Kind::Agent, &selection).unwrap(), tree);
-        let refused = RecordedUse::from_package_values(&package, local, ORDINARY_VALUES).unconfirmed;
-        refused.into_iter().map(|value| value.path).collect::<Vec<_>>()
-    };
+    let values = chart.values_of(&selection.version).with_recorded(record);
+    let values = sets.iter().fold(values, |values, set| values.set(SetKind::Value, set));
+    let tree = values.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
+    let namespace = "fleet".parse().unwrap();
+    let package = Package::new("west", namespace, &selection, load_chart(Kind::Agent, &selection).unwrap(), tree);
+    let refused = RecordedUse::from_package_values(&package, local, ORDINARY_VALUES).unconfirmed;
+    refused.into_iter().map(|value| value.path).collect()
+}
+
+#[test]
+fn a_recorded_value_that_gives_the_agent_rights_is_used_only_where_it_is_known() {
     let kinds = json!([{"group": "example.com", "version": "v1", "kind": "Thing", "resource": "things"}]);
     let rbac = json!({"placement": {"allowRBACKinds": true}});
     let arguments = json!({"extraArgs": ["--v=4"], "extraEnv": [{"name": "A", "value": "b"}]});
-    assert_eq!(used(&rbac, &[], None), ["placement.allowRBACKinds"]);
-    assert_eq!(used(&rbac, &["placement.allowRBACKinds=true"], None), [""; 0]);
-    assert_eq!(used(&rbac, &[], Some(&rbac)), [""; 0]);
+    assert_eq!(list_unconfirmed_paths(&rbac, &[], None), ["placement.allowRBACKinds"]);
+    assert_eq!(list_unconfirmed_paths(&rbac, &["placement.allowRBACKinds=true"], None), [""; 0]);
+    assert_eq!(list_unconfirmed_paths(&rbac, &[], Some(&rbac)), [""; 0]);
     assert_eq!(
-        used(&json!({"placement": {"extraKinds": kinds}}), &[], Some(&rbac)).last().unwrap(),
+        list_unconfirmed_paths(&json!({"placement": {"extraKinds": kinds}}), &[], Some(&rbac)).last().unwrap(),
         "placement.allowRBACKinds"
     );
-    assert_eq!(used(&arguments, &[], None), ["extraArgs", "extraEnv"]);
+    assert_eq!(list_unconfirmed_paths(&arguments, &[], None), ["extraArgs", "extraEnv"]);
     let ordinary =
         json!({"cluster": {"region": "eu-1"}, "replicas": 2, "image": {"tag": "v1.2.0"}, "nodeSelector": {"a": "b"}});
-    assert_eq!(used(&ordinary, &[], None), [""; 0]);
+    assert_eq!(list_unconfirmed_paths(&ordinary, &[], None), [""; 0]);
 }

@@ -13,8 +13,8 @@ use crate::api::names::{ClusterName, NamespaceName, cluster_wide_name};
 use crate::api::util::text::visible_line;
 use crate::api::values::pod_values::SecretValue;
 use crate::apply::{Charts, Renderable, Rendering};
+use crate::chart;
 use crate::chart::patch::Patches;
-use crate::chart::{self, Row};
 use crate::install::recorded_use::Ordinary;
 use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec;
@@ -130,7 +130,11 @@ pub(super) fn former_object(object: &ObjectRef, namespace: &NamespaceName) -> Op
 /// the namespace, and the Secret that it copies. With it what the same chart of an earlier build has rendered under another
 /// name.
 pub fn renderable_agent(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
-    let of_row = |row: &Row| {
+    let first = [
+        core_object_ref("Namespace", None, namespace.as_str()),
+        core_object_ref("Secret", Some(namespace.as_str()), INIT_SECRET),
+    ];
+    let rendered = chart::embedded_versions().rows().iter().flat_map(|row| {
         objects_of(chart::Kind::Agent, row, |selection, chart, values| {
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
             plan.values.network_policy.enabled = true;
@@ -138,16 +142,17 @@ pub fn renderable_agent(name: &ClusterName, namespace: &NamespaceName) -> Render
             plan.values.registry_credentials = Some(SecretValue(json!({}).to_string()));
             Ok(plan.render_agent()?.objects)
         })
-    };
-    let object = |kind: &str, namespace: Option<&str>, name: &str| ObjectRef {
+    });
+    let rendered: Vec<ObjectRef> = rendered.collect();
+    let former: Vec<ObjectRef> = rendered.iter().filter_map(|object| former_object(object, namespace)).collect();
+    rendered.into_iter().chain(former).chain(first).collect()
+}
+
+fn core_object_ref(kind: &str, namespace: Option<&str>, name: &str) -> ObjectRef {
+    ObjectRef {
         group: String::new(),
         kind: kind.to_owned(),
         namespace: namespace.map(str::to_owned),
         name: name.to_owned(),
-    };
-    let first =
-        [object("Namespace", None, namespace.as_str()), object("Secret", Some(namespace.as_str()), INIT_SECRET)];
-    let rendered: Vec<ObjectRef> = chart::embedded_versions().rows().iter().flat_map(of_row).collect();
-    let former: Vec<ObjectRef> = rendered.iter().filter_map(|object| former_object(object, namespace)).collect();
-    rendered.into_iter().chain(former).chain(first).collect()
+    }
 }

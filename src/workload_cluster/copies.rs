@@ -155,16 +155,18 @@ pub fn format_object_names(objects: &[PlacedObject]) -> String {
 mod tests {
     use super::*;
 
+    fn make_placed_object(kind: &str, namespace: Option<&str>, name: &str) -> PlacedObject {
+        let kind = placeable::find_builtin_kind(if kind == "Deployment" { "apps" } else { "" }, kind).unwrap();
+        PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
+    }
+
     #[test]
     fn many_objects_are_named_in_part() {
-        let object = |kind: &str, namespace: Option<&str>, name: &str| {
-            let kind = placeable::find_builtin_kind(if kind == "Deployment" { "apps" } else { "" }, kind).unwrap();
-            PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
-        };
-        let all: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| object("Deployment", Some("shop"), name)).into();
+        let all: Vec<_> =
+            ["a", "b", "c", "d", "e", "f"].map(|name| make_placed_object("Deployment", Some("shop"), name)).into();
         assert_eq!(format_object_names(&all[..2]), "Deployment shop/a, Deployment shop/b");
         assert!(format_object_names(&all).ends_with("Deployment shop/e and 1 more"), "{}", format_object_names(&all));
-        let namespace = object("Namespace", None, "shop");
+        let namespace = make_placed_object("Namespace", None, "shop");
         assert!(namespace.is_namespace() && namespace.to_string() == "Namespace shop");
     }
 }

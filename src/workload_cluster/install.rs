@@ -79,8 +79,10 @@ pub async fn install_agent(
         Some(journal),
         progress,
     );
-    let new = |session| Installer::new(plan, client, place, options, session);
-    run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
+    run_until_interrupted(&engine, options, progress, deadline, interrupted, |session| {
+        Installer::new(plan, client, place, options, session)
+    })
+    .await
 }
 
 /// Returns the changes that an install of `plan` would make, found by reads and dry runs.
@@ -396,10 +398,12 @@ impl Installer<'_> {
         }
         let Some(workload) = ObjectRef::of(&deployment.json) else { return Ok(()) };
         let progress = Arc::clone(self.session.progress);
-        let heard = |said: &Registration| progress.update_step(&format_registration(said));
+        let refusal = identity.wait_until_refused(before.said.as_ref(), |said| {
+            progress.update_step(&format_registration(said));
+        });
         let outcome = tokio::select! {
             outcome = self.session.wait_for(&workload) => Ok(outcome),
-            said = identity.wait_until_refused(before.said.as_ref(), heard) => Err(said),
+            said = refusal => Err(said),
         };
         let refused = match outcome {
             Ok(Ok(())) => {

@@ -178,13 +178,13 @@ impl Plan {
         let mut needs = needs::collect_needs(objects.iter().map(|object| &object.json));
         // The Secret of the record.
         needs.add_objects("secrets", 1);
-        let agents_of = |control_plane| {
-            let neighbours = table.rows().iter().filter(|row| check_skew(table, control_plane, row.version).is_ok());
-            neighbours.map(|row| row.version.to_string()).collect()
-        };
+        let joins = table.rows().iter().map(|row| {
+            let agents = table.rows().iter().filter(|agent| check_skew(table, row.version, agent.version).is_ok());
+            (row.version, agents.map(|agent| agent.version.to_string()).collect())
+        });
         WantedAgent {
             support: self.package.support(),
-            joins: table.rows().iter().map(|row| (row.version, agents_of(row.version))).collect(),
+            joins: joins.collect(),
             name: self.name.to_string(),
             namespace: self.package.namespace.to_string(),
             writes: list_needed_writes(objects),

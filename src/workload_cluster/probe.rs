@@ -44,8 +44,10 @@ fn build_probe_pod(deployment: &Value) -> Value {
         }
         // The way to the control plane may be a proxy's. What stands for flags of the agent is none of the probe's.
         if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
-            let name = |variable: &Value| variable["name"].as_str().unwrap_or_default().to_owned();
-            env.retain(|variable| !["POD_", "FLEET_"].iter().any(|own| name(variable).starts_with(own)));
+            env.retain(|variable| {
+                let name = variable["name"].as_str().unwrap_or_default();
+                !["POD_", "FLEET_"].iter().any(|own| name.starts_with(own))
+            });
         }
         let file = "/dev/termination-log";
         let way = "--control-plane-kubeconfig=/etc/fleet/kubeconfig";
@@ -53,7 +55,7 @@ fn build_probe_pod(deployment: &Value) -> Value {
         container.insert("terminationMessagePath".to_owned(), json!(file));
     }
     // The labels by which it is known as ours, and not those by which agents are found.
-    let owned = |key: &str| template["metadata"]["labels"][key].clone();
+    let labels = &template["metadata"]["labels"];
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -63,8 +65,8 @@ fn build_probe_pod(deployment: &Value) -> Value {
             "labels": {
                 "app.kubernetes.io/name": POD,
                 "app.kubernetes.io/part-of": "fleet",
-                INSTALL_LABEL: owned(INSTALL_LABEL),
-                OWNER_KIND_LABEL: owned(OWNER_KIND_LABEL),
+                INSTALL_LABEL: labels[INSTALL_LABEL],
+                OWNER_KIND_LABEL: labels[OWNER_KIND_LABEL],
             },
         },
         "spec": spec,
@@ -172,17 +174,23 @@ mod tests {
         evaluate_probe(&serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap())
     }
 
+    fn status_with_container(state: &Value) -> Value {
+        let container =
+            json!({"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        json!({"containerStatuses": [container]})
+    }
+
     #[test]
     fn the_pods_word_is_taken_and_a_pod_without_one_is_no_refusal() {
-        let container = |state: Value| json!({"containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]});
         let said = r#"{"passed": false, "hop": "TCP", "message": "m"}"#;
-        let said = ended(container(json!({"terminated": {"exitCode": 1, "message": said}})));
+        let said = ended(status_with_container(&json!({"terminated": {"exitCode": 1, "message": said}})));
         assert!(matches!(said, Some(Probed::Said(outcome)) if outcome.hop == "TCP" && !outcome.passed));
-        let old = ended(container(json!({"terminated": {"exitCode": 2, "message": "unrecognized subcommand"}})));
+        let old =
+            ended(status_with_container(&json!({"terminated": {"exitCode": 2, "message": "unrecognized subcommand"}})));
         assert!(matches!(old, Some(Probed::Unknown(_))));
-        let pull = ended(container(json!({"waiting": {"reason": "ErrImagePull"}})));
+        let pull = ended(status_with_container(&json!({"waiting": {"reason": "ErrImagePull"}})));
         assert!(matches!(pull, Some(Probed::Unknown(why)) if why.contains("ErrImagePull")));
-        assert_eq!(ended(container(json!({"waiting": {"reason": "ContainerCreating"}}))), None);
-        assert_eq!(ended(container(json!({"running": {}}))), None);
+        assert_eq!(ended(status_with_container(&json!({"waiting": {"reason": "ContainerCreating"}}))), None);
+        assert_eq!(ended(status_with_container(&json!({"running": {}}))), None);
     }
 }

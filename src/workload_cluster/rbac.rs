@@ -32,17 +32,14 @@ pub struct Rights {
 pub fn list_agent_rights(plan: &Plan) -> Result<Rights, Diagnostics> {
     let objects = plan.render_for_rights()?.objects;
     let own = plan.package.namespace.as_str();
-    let is_elsewhere = |object: &&Object| object_namespace(object).is_some_and(|namespace| namespace != own);
-    let (there, here): (Vec<&Object>, Vec<&Object>) = objects.iter().partition(is_elsewhere);
-    let kinds = |objects: &[&Object]| -> Vec<Kind> {
-        objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect()
-    };
+    let (there, here): (Vec<&Object>, Vec<&Object>) =
+        objects.iter().partition(|object| object_namespace(object).is_some_and(|namespace| namespace != own));
     // The namespace and the init Secret, when they are copied.
     let first = ["Namespace", "Secret"].map(|kind| Kind::from_table("", kind));
-    let here = [kinds(&here), first.to_vec()].concat();
+    let here = [kinds_of_objects(&here), first.to_vec()].concat();
     let parts = [
         apply::engine_rights(&here, |kind| is_awaited(&kind.kind)),
-        apply::rights_elsewhere(&kinds(&there)),
+        apply::rights_elsewhere(&kinds_of_objects(&there)),
         check::workload::workload_rights(),
         // What the agent says at its identity Secret, and what it is asked there.
         Right::needed_rights(Scope::Namespace, "", "secrets", &["get", "list", "watch", "patch"]),
@@ -56,6 +53,10 @@ pub fn list_agent_rights(plan: &Plan) -> Result<Rights, Diagnostics> {
         granted: collect_granted_rules(&objects),
         elsewhere: there.iter().filter_map(|object| object_namespace(object)).map(str::to_owned).collect(),
     })
+}
+
+fn kinds_of_objects(objects: &[&Object]) -> Vec<Kind> {
+    objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect()
 }
 
 fn object_namespace(object: &Object) -> Option<&str> {
@@ -74,12 +75,18 @@ fn collect_granted_rules(objects: &[Object]) -> BTreeMap<Option<String>, Vec<Val
 /// A ClusterRole, a Role for the agent's namespace, and one for each other namespace that it has objects in.
 pub fn build_agent_roles(plan: &Plan, rights: &Rights) -> Vec<Value> {
     let name = operator_role_name(&format!("fleetctl-agent-{}", plan.name), plan.package.namespace.as_str());
-    let of = |scope: Scope, namespace: Option<&str>| {
-        let mut all = build_rules(rights.own.iter().filter(|right| right.scope == scope));
-        all.extend(rights.granted.get(&namespace.map(str::to_owned)).into_iter().flatten().cloned());
-        build_role(&name, namespace, &json!(all))
-    };
     let own = Some(plan.package.namespace.as_str());
-    let elsewhere = rights.elsewhere.iter().map(|namespace| of(Scope::Elsewhere, Some(namespace)));
-    [of(Scope::Cluster, None), of(Scope::Namespace, own)].into_iter().chain(elsewhere).collect()
+    let elsewhere =
+        rights.elsewhere.iter().map(|namespace| build_scoped_role(rights, &name, Scope::Elsewhere, Some(namespace)));
+    [build_scoped_role(rights, &name, Scope::Cluster, None), build_scoped_role(rights, &name, Scope::Namespace, own)]
+        .into_iter()
+        .chain(elsewhere)
+        .collect()
+}
+
+/// Builds the role of an operator in a scope, or in one namespace.
+fn build_scoped_role(rights: &Rights, name: &str, scope: Scope, namespace: Option<&str>) -> Value {
+    let mut all = build_rules(rights.own.iter().filter(|right| right.scope == scope));
+    all.extend(rights.granted.get(&namespace.map(str::to_owned)).into_iter().flatten().cloned());
+    build_role(name, namespace, &json!(all))
 }

@@ -51,16 +51,19 @@ pub struct Seen {
 }
 
 fn parse_identity_secret(secret: &Secret) -> Seen {
-    let bytes = |key| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
     Seen {
         exists: true,
-        registered: bytes(IDENTITY_CERTIFICATE).is_some_and(|certificate| !certificate.is_empty()),
-        hub: String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned(),
+        registered: find_secret_bytes(secret, IDENTITY_CERTIFICATE).is_some_and(|certificate| !certificate.is_empty()),
+        hub: String::from_utf8_lossy(find_secret_bytes(secret, IDENTITY_HUB).unwrap_or_default()).into_owned(),
         leaving: is_asked(secret.annotations(), ANNOTATION_LEAVE),
         placed_by: secret.annotations().get(LABEL_PLACED_BY).filter(|value| is_label(value)).cloned(),
         extra_kinds: extra_kind::read_recorded_kinds(secret.annotations()),
         said: Registration::from_secret_annotations(secret.annotations()),
     }
+}
+
+fn find_secret_bytes<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
+    secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice())
 }
 
 /// Returns whether a text can be looked for as a value of [`LABEL_PLACED_BY`].
@@ -135,15 +138,13 @@ impl Identity {
         before: Option<&Registration>,
         heard: impl Fn(&Registration),
     ) -> Registration {
-        let old = |said: &Registration| Some(said) == before;
-        let refused = |said: &Registration| said.is_in_state(state::REFUSED);
         let fresh = self.wait_for_registration(|said| {
             heard(said);
-            refused(said) && !old(said)
+            said.is_in_state(state::REFUSED) && Some(said) != before
         });
         let still = async {
             tokio::time::sleep(ASKED_AGAIN).await;
-            self.wait_for_registration(refused).await
+            self.wait_for_registration(|said| said.is_in_state(state::REFUSED)).await
         };
         tokio::select! {
             said = fresh => said,
@@ -169,7 +170,10 @@ impl Identity {
 
     /// Ends when the agent is deregistered, or reports, other than `before`, that it cannot be.
     pub async fn wait_until_left(&self, before: Option<&Registration>) -> Registration {
-        let failed = |said: &Registration| said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED;
-        self.wait_for_registration(|said| said.is_in_state(state::LEFT) || failed(said) && Some(said) != before).await
+        self.wait_for_registration(|said| {
+            let has_failed = said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED;
+            said.is_in_state(state::LEFT) || has_failed && Some(said) != before
+        })
+        .await
     }
 }

@@ -201,18 +201,16 @@ impl Target<'_> {
 mod tests {
     use super::*;
 
+    fn make_registration(state: &str, reason: &str) -> Registration {
+        Registration { state: state.to_owned(), reason: reason.to_owned(), message: String::new(), at: String::new() }
+    }
+
     #[test]
     fn a_request_that_is_in_or_could_not_be_taken_back_is_not_forgotten() {
-        let said = |state: &str, reason: &str| Registration {
-            state: state.to_owned(),
-            reason: reason.to_owned(),
-            message: String::new(),
-            at: String::new(),
-        };
-        assert!(has_asked(&said(state::REGISTERING, "RequestPosted")));
-        assert!(has_asked(&said(state::REGISTERING, "ControlPlaneUnreachable")));
-        assert!(has_asked(&said(state::BLOCKED, "LeaveFailed")));
-        assert!(!has_asked(&said(state::BLOCKED, "InitSecretMissing")));
-        assert!(!has_asked(&said(state::REFUSED, "ClusterNameInUse")));
+        assert!(has_asked(&make_registration(state::REGISTERING, "RequestPosted")));
+        assert!(has_asked(&make_registration(state::REGISTERING, "ControlPlaneUnreachable")));
+        assert!(has_asked(&make_registration(state::BLOCKED, "LeaveFailed")));
+        assert!(!has_asked(&make_registration(state::BLOCKED, "InitSecretMissing")));
+        assert!(!has_asked(&make_registration(state::REFUSED, "ClusterNameInUse")));
     }
 }

@@ -69,9 +69,11 @@ pub fn find_condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'
 
 /// Returns whether two lists say the same, whenever they were written.
 pub fn has_same_conditions(old: &[Condition], new: &[Condition]) -> bool {
-    let without_times =
-        |one: &Condition| Condition { last_heartbeat_time: None, last_transition_time: None, ..one.clone() };
     old.len() == new.len() && old.iter().zip(new).all(|(old, new)| without_times(old) == without_times(new))
+}
+
+fn without_times(condition: &Condition) -> Condition {
+    Condition { last_heartbeat_time: None, last_transition_time: None, ..condition.clone() }
 }
 
 /// Puts `new` in place of the condition of its type, keeping the time of the last transition while the status stays.
@@ -107,15 +109,21 @@ pub(in crate::api) fn conditions(generator: &mut SchemaGenerator) -> Schema {
 mod tests {
     use super::*;
 
+    fn make_timestamp(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
     #[test]
     fn the_transition_time_moves_only_when_the_status_does() {
-        let at = |s| Timestamp::from_second(s).unwrap();
         let mut all = Vec::new();
-        assert!(set_condition(&mut all, Condition::new("Ready", true, "ClusterReady", "", at(10))));
-        assert!(!set_condition(&mut all, Condition::new("Ready", true, "ClusterReady", "", at(20))));
-        assert_eq!(find_condition(&all, "Ready").unwrap().last_transition_time, Some(Time(at(10))));
-        assert!(set_condition(&mut all, Condition::new("Ready", false, "ClusterHeartbeatLost", "", at(30))));
-        assert_eq!(find_condition(&all, "Ready").unwrap().last_transition_time, Some(Time(at(30))));
+        assert!(set_condition(&mut all, Condition::new("Ready", true, "ClusterReady", "", make_timestamp(10))));
+        assert!(!set_condition(&mut all, Condition::new("Ready", true, "ClusterReady", "", make_timestamp(20))));
+        assert_eq!(find_condition(&all, "Ready").unwrap().last_transition_time, Some(Time(make_timestamp(10))));
+        assert!(set_condition(
+            &mut all,
+            Condition::new("Ready", false, "ClusterHeartbeatLost", "", make_timestamp(30))
+        ));
+        assert_eq!(find_condition(&all, "Ready").unwrap().last_transition_time, Some(Time(make_timestamp(30))));
         assert_eq!(all.len(), 1);
     }
 }

@@ -7,16 +7,15 @@ use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy
 
 /// Builds the CRDs: of each its plural name, and the object as JSON.
 fn build_crds() -> Vec<(&'static str, Value)> {
-    let json = |crd| serde_json::to_value(crd).expect("a CRD is plain data");
-    vec![
-        ("clusters", json(Cluster::crd())),
-        ("schedulepolicies", json(SchedulePolicy::crd())),
-        ("schedulegroups", json(ScheduleGroup::crd())),
-        ("schedules", json(Schedule::crd())),
-        ("clusterreports", json(ClusterReport::crd())),
+    [
+        ("clusters", Cluster::crd()),
+        ("schedulepolicies", SchedulePolicy::crd()),
+        ("schedulegroups", ScheduleGroup::crd()),
+        ("schedules", Schedule::crd()),
+        ("clusterreports", ClusterReport::crd()),
     ]
     .into_iter()
-    .map(|(plural, crd)| (plural, normalize_schema(crd)))
+    .map(|(plural, crd)| (plural, normalize_schema(serde_json::to_value(crd).expect("a CRD is plain data"))))
     .map(|(plural, mut crd)| {
         for place in WRITTEN_BY_AGENTS.iter().filter(|(of, _)| *of == plural).map(|(_, place)| place) {
             let schema = crd.pointer_mut(&format!("/spec/versions/0/schema/openAPIV3Schema/properties/{place}"));

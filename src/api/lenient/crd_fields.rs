@@ -13,12 +13,9 @@ use crate::api::crd::schedule::PodCounts;
 impl Shape for PodCounts {
     fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
         let found: BTreeMap<String, Value> = BTreeMap::from_json_map(entries)?.unwrap_or_default();
-        // Kubernetes counts pods in 32 bits.
-        let count = |key| {
-            let count = found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
-            count.map(|count| count.min(i32::MAX.into()))
-        };
-        let (Some(desired), Some(bound), Some(counted)) = (count("desired"), count("bound"), count("counted")) else {
+        let (Some(desired), Some(bound), Some(counted)) =
+            (read_pod_count(&found, "desired"), read_pod_count(&found, "bound"), read_pod_count(&found, "counted"))
+        else {
             return Ok(None);
         };
         let since = found.get("unschedulableSince").and_then(Value::as_str).and_then(|text| text.parse().ok());
@@ -26,11 +23,17 @@ impl Shape for PodCounts {
     }
 }
 
+/// Reads a number of pods: Kubernetes counts them in 32 bits.
+fn read_pod_count(found: &BTreeMap<String, Value>, key: &str) -> Option<i64> {
+    let count = found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
+    count.map(|count| count.min(i32::MAX.into()))
+}
+
 impl Shape for Taint {
     fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
         let mut found: BTreeMap<String, String> = BTreeMap::from_json_map(entries)?.unwrap_or_default();
-        let mut take = |key| found.remove(key);
-        let (key, value, effect) = (take("key"), take("value").unwrap_or_default(), take("effect"));
+        let (key, value, effect) =
+            (found.remove("key"), found.remove("value").unwrap_or_default(), found.remove("effect"));
         Ok(key.zip(effect).map(|(key, effect)| Self { key, value, effect }))
     }
 }

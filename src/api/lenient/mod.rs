@@ -56,17 +56,23 @@ fn applied<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Mana
     let ours = all.into_iter().filter(|entry| {
         entry.manager == SCHEDULER_MANAGER && entry.operation == "Apply" && entry.subresource.is_empty()
     });
-    let names = |Names(names)| names.into_iter().map(|name| (name, json!({}))).collect::<Value>();
-    let inner =
-        |fields: BTreeMap<_, _>| fields.into_iter().map(|(name, below)| (name, names(below))).collect::<Value>();
-    let entry = |managed: Managed| ManagedFieldsEntry {
+    let ours: Vec<_> = ours.map(entry_from_managed).collect();
+    Ok((!ours.is_empty()).then_some(ours))
+}
+
+fn entry_from_managed(managed: Managed) -> ManagedFieldsEntry {
+    let fields = managed.fields.into_iter().map(|(name, below)| {
+        let below = below
+            .into_iter()
+            .map(|(name, Names(names))| (name, names.into_iter().map(|name| (name, json!({}))).collect::<Value>()));
+        (name, below.collect::<Value>())
+    });
+    ManagedFieldsEntry {
         manager: Some(managed.manager),
         operation: Some(managed.operation),
-        fields_v1: Some(FieldsV1(managed.fields.into_iter().map(|(name, below)| (name, inner(below))).collect())),
+        fields_v1: Some(FieldsV1(fields.collect())),
         ..ManagedFieldsEntry::default()
-    };
-    let ours: Vec<_> = ours.map(entry).collect();
-    Ok((!ours.is_empty()).then_some(ours))
+    }
 }
 
 /// The metadata that is read.
@@ -357,12 +363,11 @@ mod tests {
 
     #[test]
     fn of_the_managed_fields_those_are_kept_that_the_scheduler_applied() {
-        let entry = |manager: &str, operation: &str, subresource: &str| {
+        let all = [("fleet-scheduler", "Apply", ""), ("fleet-scheduler", "Apply", "status"), ("x", "Apply", "")];
+        let all = all.map(|(manager, operation, subresource)| {
             json!({"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": {
                 "f:metadata": {"f:labels": {"f:fleet-scheduler.io/cluster.region": {}}}, "f:spec": {"f:region": {}}}})
-        };
-        let all = [("fleet-scheduler", "Apply", ""), ("fleet-scheduler", "Apply", "status"), ("x", "Apply", "")];
-        let all: Vec<_> = all.iter().map(|(manager, operation, part)| entry(manager, operation, part)).collect();
+        });
         let cluster = json!({"metadata": {"name": "a", "managedFields": all}, "spec": {"name": "a"}}).to_string();
         let cluster: Lenient<Cluster> = serde_json::from_str(&cluster).unwrap();
         let [kept] = cluster.0.metadata.managed_fields.unwrap().try_into().unwrap();
@@ -371,27 +376,31 @@ mod tests {
 
     #[test]
     fn a_lease_with_a_time_that_cannot_be_is_one_that_was_never_renewed() {
-        let lease = |time: &str| -> Lease {
+        for (time, is_kept) in [("9999-12-31T23:59:59.000000Z", false), ("2026-01-01T00:00:00.000000Z", true)] {
             let lease = json!({"metadata": {"name": "fleet-agent", "namespace": "fleet-c-a"},
                 "spec": {"acquireTime": "9999-12-31T23:59:59Z", "renewTime": time}});
-            serde_json::from_str::<Lenient<Lease>>(&lease.to_string()).unwrap().0
-        };
-        let renewed = |time| lease(time).spec.unwrap().renew_time;
-        assert_eq!(renewed("9999-12-31T23:59:59.000000Z"), None);
-        assert!(renewed("2026-01-01T00:00:00.000000Z").is_some());
+            let lease = serde_json::from_str::<Lenient<Lease>>(&lease.to_string()).unwrap().0;
+            assert_eq!(lease.spec.unwrap().renew_time.is_some(), is_kept, "{time}");
+        }
+    }
+
+    fn schedule_with_status(status: &str) -> String {
+        format!(
+            r#"{{"metadata": {{"name": "s", "namespace": "fleet-c-a"}}, "spec": {{"manifest": "{{}}", "hash": "h",
+            "sourceRef": {{"version": "v1", "kind": "ConfigMap", "name": "c", "uid": "u", "generation": 3}}}},
+            "status": {status}}}"#
+        )
+    }
+
+    fn read_lenient_schedule(text: &str) -> Schedule {
+        serde_json::from_str::<Lenient<Schedule>>(text).unwrap().0
     }
 
     #[test]
     fn a_schedule_is_read_without_its_manifest_and_whatever_its_agent_writes() {
-        let status = |status: &str| {
-            format!(
-                r#"{{"metadata": {{"name": "s", "namespace": "fleet-c-a"}}, "spec": {{"manifest": "{{}}", "hash": "h",
-                "sourceRef": {{"version": "v1", "kind": "ConfigMap", "name": "c", "uid": "u", "generation": 3}}}},
-                "status": {status}}}"#
-            )
-        };
-        let read = |text: &str| serde_json::from_str::<Lenient<Schedule>>(text).unwrap().0;
-        let good = read(&status(r#"{"observedHash": "h", "appliedGeneration": 3, "resource": "{\"replicas\": 2}"}"#));
+        let good = read_lenient_schedule(&schedule_with_status(
+            r#"{"observedHash": "h", "appliedGeneration": 3, "resource": "{\"replicas\": 2}"}"#,
+        ));
         assert_eq!((good.spec.manifest.as_str(), good.spec.hash.as_str()), ("", "h"));
         assert_eq!(good.status.unwrap().applied_generation, Some(3));
         let far =
@@ -403,7 +412,7 @@ mod tests {
                 .to_owned(),
             format!(r#"{{"conditions": [{far}], "pods": {{"unschedulableSince": "9999-12-31T23:59:59Z"}}}}"#),
         ] {
-            let read = read(&status(&bad));
+            let read = read_lenient_schedule(&schedule_with_status(&bad));
             assert_eq!(read.spec.source_ref.name, "c", "{bad}");
             assert!(read.status.unwrap().resource.is_none(), "{bad}");
         }

@@ -47,8 +47,7 @@ pub(super) fn condense_entries(entries: Vec<Entry>) -> Option<Value> {
         let spec = entry.fields.remove("f:spec").unwrap_or_default();
         for (name, below) in spec {
             if name == "f:ports" {
-                let with_node_port = |names: &Names| names.0.iter().any(|name| name == "f:nodePort");
-                let found = below.into_iter().filter(|(_, names)| with_node_port(names));
+                let found = below.into_iter().filter(|(_, names)| names.0.iter().any(|name| name == "f:nodePort"));
                 ports.extend(found.map(|(key, _)| (key, json!({ "f:nodePort": {} }))));
             } else if name.strip_prefix("f:").is_some_and(|name| ALLOCATED.contains(&name)) {
                 written.insert(name, json!({}));

@@ -114,16 +114,16 @@ fn is_own(metadata: &Metadata) -> bool {
 /// # Errors
 /// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and files of other users.
 pub fn check_replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
-    let refused = |found| FileError::Unexpected {
-        path: path.to_owned(),
-        found,
-        expected: "a regular file that you own, or nothing",
-    };
+    let expected = "a regular file that you own, or nothing";
     match read_metadata(path)? {
-        Some(metadata) if !metadata.is_file() => Err(refused(describe_file_kind(&metadata))),
-        Some(metadata) if !is_own(&metadata) => Err(refused(OF_ANOTHER_USER)),
+        Some(metadata) if !metadata.is_file() => Err(unexpected_file(path, describe_file_kind(&metadata), expected)),
+        Some(metadata) if !is_own(&metadata) => Err(unexpected_file(path, OF_ANOTHER_USER, expected)),
         found => Ok(found),
     }
+}
+
+fn unexpected_file(path: &Path, found: &'static str, expected: &'static str) -> FileError {
+    FileError::Unexpected { path: path.to_owned(), found, expected }
 }
 
 /// Writes a file whole: a new one beside it, synced to disk, then renamed into its place. It has `mode` whatever the former
@@ -134,21 +134,20 @@ pub fn check_replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
 pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     let former = check_replaceable(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let wrap = |error| wrap_io_error("write", path)(error);
     // In the same folder, so that the rename is atomic.
     let mut fresh = tempfile::Builder::new()
         .prefix(".new-")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder)
-        .map_err(wrap)?;
+        .map_err(wrap_io_error("write", path))?;
     if let Some(former) = former {
         if former.uid() != rustix::process::geteuid().as_raw() {
-            fchown(fresh.as_file(), Some(former.uid()), Some(former.gid())).map_err(wrap)?;
+            fchown(fresh.as_file(), Some(former.uid()), Some(former.gid())).map_err(wrap_io_error("write", path))?;
         }
-        fresh.as_file().set_permissions(Permissions::from_mode(mode)).map_err(wrap)?;
+        fresh.as_file().set_permissions(Permissions::from_mode(mode)).map_err(wrap_io_error("write", path))?;
     }
-    fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(wrap)?;
-    fresh.persist(path).map(drop).map_err(|error| wrap(error.error))
+    fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(wrap_io_error("write", path))?;
+    fresh.persist(path).map(drop).map_err(|error| wrap_io_error("write", path)(error.error))
 }
 
 /// Reads a regular file of at most `largest` bytes without following a link or waiting for a pipe; `None` where there is nothing.
@@ -156,10 +155,12 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileErro
 /// # Errors
 /// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and larger files; errors of the file system.
 pub fn read_bounded_file(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, FileError> {
-    let refused = |found| FileError::Unexpected { path: path.to_owned(), found, expected: "a small regular file" };
+    let expected = "a small regular file";
     match read_metadata(path)? {
         None => return Ok(None),
-        Some(metadata) if !metadata.is_file() => return Err(refused(describe_file_kind(&metadata))),
+        Some(metadata) if !metadata.is_file() => {
+            return Err(unexpected_file(path, describe_file_kind(&metadata), expected));
+        }
         Some(_) => {}
     }
     let mut options = OpenOptions::new();
@@ -168,13 +169,17 @@ pub fn read_bounded_file(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, F
     let file = options.open(path).map_err(wrap_io_error("read", path))?;
     let opened = file.metadata().map_err(wrap_io_error("read", path))?;
     if !opened.is_file() {
-        return Err(refused(describe_file_kind(&opened)));
+        return Err(unexpected_file(path, describe_file_kind(&opened), expected));
     }
     // With its size known, and a byte to see its end, it takes two calls of the system.
-    let expected = usize::try_from(opened.len().min(largest)).unwrap_or_default();
-    let mut bytes = Vec::with_capacity(expected + 1);
+    let size = usize::try_from(opened.len().min(largest)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(size + 1);
     file.take(largest + 1).read_to_end(&mut bytes).map_err(wrap_io_error("read", path))?;
-    if bytes.len() as u64 > largest { Err(refused("a very large file")) } else { Ok(Some(bytes)) }
+    if bytes.len() as u64 > largest {
+        Err(unexpected_file(path, "a very large file", expected))
+    } else {
+        Ok(Some(bytes))
+    }
 }
 
 /// Reads the text of a file as [`read_bounded_file`] does.
@@ -182,8 +187,10 @@ pub fn read_bounded_file(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, F
 /// # Errors
 /// Those of [`read_bounded_file`], and a file that is not UTF-8.
 pub fn read_text(path: &Path, largest: u64) -> Result<Option<String>, FileError> {
-    let text = |bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
-    read_bounded_file(path, largest)?.map(text).transpose().map_err(wrap_io_error("read", path))
+    read_bounded_file(path, largest)?
+        .map(|bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
+        .transpose()
+        .map_err(wrap_io_error("read", path))
 }
 
 /// Reads the text of a file that users may put there themselves, through links and whatever its kind; `None` where there is
@@ -344,41 +351,44 @@ mod tests {
     #[test]
     fn only_a_regular_file_is_replaced_or_appended_to() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("target"), "theirs").unwrap();
-        symlink(at("target"), at("link")).unwrap();
-        symlink(at("nothing"), at("dangling")).unwrap();
-        symlink("/dev/null", at("device")).unwrap();
-        std::fs::create_dir(at("folder")).unwrap();
-        let _socket = UnixListener::bind(at("socket")).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
-        let before = names(folder.path());
+        let root = folder.path();
+        std::fs::write(root.join("target"), "theirs").unwrap();
+        symlink(root.join("target"), root.join("link")).unwrap();
+        symlink(root.join("nothing"), root.join("dangling")).unwrap();
+        symlink("/dev/null", root.join("device")).unwrap();
+        std::fs::create_dir(root.join("folder")).unwrap();
+        let _socket = UnixListener::bind(root.join("socket")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+        let before = names(root);
         for name in ["link", "dangling", "device", "folder", "socket", "pipe"] {
-            let refused = |result: Result<(), FileError>| matches!(result, Err(FileError::Unexpected { .. }));
-            assert!(refused(replace_file(&at(name), b"key", PRIVATE)), "{name} was written");
-            assert!(refused(open_for_append(&at(name)).map(drop)), "{name} was appended to");
+            let path = root.join(name);
+            assert!(
+                matches!(replace_file(&path, b"key", PRIVATE), Err(FileError::Unexpected { .. })),
+                "{name} was written"
+            );
+            assert!(matches!(open_for_append(&path), Err(FileError::Unexpected { .. })), "{name} was appended to");
         }
         assert!(matches!(replace_file(Path::new("/dev/null"), b"key", PRIVATE), Err(FileError::Unexpected { .. })));
-        assert_eq!(names(folder.path()), before, "nothing is left beside what is refused");
-        assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "theirs");
+        assert_eq!(names(root), before, "nothing is left beside what is refused");
+        assert_eq!(std::fs::read_to_string(root.join("target")).unwrap(), "theirs");
     }
 
     #[test]
     fn only_a_small_regular_file_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("small"), "1234").unwrap();
-        std::fs::write(at("large"), "12345").unwrap();
-        std::fs::File::create(at("sparse")).unwrap().set_len(1 << 40).unwrap();
-        symlink(at("small"), at("link")).unwrap();
-        symlink("/dev/zero", at("device")).unwrap();
-        std::fs::create_dir(at("folder")).unwrap();
-        let _socket = UnixListener::bind(at("socket")).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
-        assert_eq!(read_text(&at("small"), 4).unwrap().as_deref(), Some("1234"));
-        assert_eq!(read_text(&at("nothing"), 4).unwrap(), None);
+        let root = folder.path();
+        std::fs::write(root.join("small"), "1234").unwrap();
+        std::fs::write(root.join("large"), "12345").unwrap();
+        std::fs::File::create(root.join("sparse")).unwrap().set_len(1 << 40).unwrap();
+        symlink(root.join("small"), root.join("link")).unwrap();
+        symlink("/dev/zero", root.join("device")).unwrap();
+        std::fs::create_dir(root.join("folder")).unwrap();
+        let _socket = UnixListener::bind(root.join("socket")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+        assert_eq!(read_text(&root.join("small"), 4).unwrap().as_deref(), Some("1234"));
+        assert_eq!(read_text(&root.join("nothing"), 4).unwrap(), None);
         for name in ["large", "sparse", "link", "device", "folder", "socket", "pipe"] {
-            let found = read_text(&at(name), 4);
+            let found = read_text(&root.join(name), 4);
             assert!(matches!(found, Err(FileError::Unexpected { .. })), "{name}: {found:?}");
         }
         assert!(matches!(read_bounded_file(Path::new("/dev/zero"), 4), Err(FileError::Unexpected { .. })));
@@ -387,20 +397,23 @@ mod tests {
     #[test]
     fn only_what_is_not_there_counts_as_missing() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("file"), "text").unwrap();
-        symlink("file", at("link")).unwrap();
-        symlink("circle", at("circle")).unwrap();
-        assert_eq!(read_linked_text(&at("link"), 4).unwrap().as_deref(), Some("text"));
-        assert!(is_present(&at("link")).unwrap());
-        assert_eq!(list_names(folder.path()).unwrap(), ["circle", "file", "link"]);
+        let root = folder.path();
+        std::fs::write(root.join("file"), "text").unwrap();
+        symlink("file", root.join("link")).unwrap();
+        symlink("circle", root.join("circle")).unwrap();
+        assert_eq!(read_linked_text(&root.join("link"), 4).unwrap().as_deref(), Some("text"));
+        assert!(is_present(&root.join("link")).unwrap());
+        assert_eq!(list_names(root).unwrap(), ["circle", "file", "link"]);
         for name in ["nothing", "file/below"] {
-            assert_eq!(read_linked_text(&at(name), 4).unwrap(), None, "{name}");
-            assert!(!is_present(&at(name)).unwrap() && list_names(&at(name)).unwrap().is_empty(), "{name}");
+            assert_eq!(read_linked_text(&root.join(name), 4).unwrap(), None, "{name}");
+            assert!(
+                !is_present(&root.join(name)).unwrap() && list_names(&root.join(name)).unwrap().is_empty(),
+                "{name}"
+            );
         }
-        assert!(matches!(read_linked_text(&at("file"), 3), Err(FileError::Unexpected { .. })));
-        assert!(read_linked_text(&at("circle"), 4).is_err());
-        assert!(is_present(&at("circle")).is_err() && list_names(&at("circle")).is_err());
+        assert!(matches!(read_linked_text(&root.join("file"), 3), Err(FileError::Unexpected { .. })));
+        assert!(read_linked_text(&root.join("circle"), 4).is_err());
+        assert!(is_present(&root.join("circle")).is_err() && list_names(&root.join("circle")).is_err());
     }
 
     #[test]

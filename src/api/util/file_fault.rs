@@ -194,7 +194,6 @@ fn describe_owner(
 /// Finds the first folder on the way to a path that cannot be opened, else the file itself, or for writing its folder, if it
 /// refuses.
 fn find_refusing_place(path: &Path, usage: Usage, links: u8) -> Option<(PathBuf, Metadata)> {
-    let refuses = |place: &Path, access| rustix::fs::access(place, access).is_err();
     let folders: Vec<&Path> = path.ancestors().skip(1).collect();
     for folder in folders.iter().rev() {
         let Ok(metadata) = std::fs::metadata(folder) else {
@@ -202,7 +201,7 @@ fn find_refusing_place(path: &Path, usage: Usage, links: u8) -> Option<(PathBuf,
             let target = std::fs::read_link(folder).ok().filter(|_| links > 0)?;
             return find_refusing_place(&folder.parent()?.join(target).join("."), usage, links - 1);
         };
-        if refuses(folder, Access::EXEC_OK) {
+        if refuses_access(folder, Access::EXEC_OK) {
             return Some((folder.to_path_buf(), metadata));
         }
     }
@@ -212,15 +211,19 @@ fn find_refusing_place(path: &Path, usage: Usage, links: u8) -> Option<(PathBuf,
             return find_refusing_place(&folder.join(target), usage, links - 1);
         }
         let metadata = std::fs::metadata(folder).ok()?;
-        return refuses(folder, Access::WRITE_OK).then(|| (folder.to_path_buf(), metadata));
+        return refuses_access(folder, Access::WRITE_OK).then(|| (folder.to_path_buf(), metadata));
     };
     let own = if usage == Usage::Write { Access::WRITE_OK } else { Access::READ_OK };
     let own = if metadata.is_dir() { own | Access::EXEC_OK } else { own };
-    if refuses(path, own) {
+    if refuses_access(path, own) {
         return Some((path.to_path_buf(), metadata));
     }
     let metadata = std::fs::metadata(folder).ok()?;
-    (usage == Usage::Write && refuses(folder, Access::WRITE_OK)).then(|| (folder.to_path_buf(), metadata))
+    (usage == Usage::Write && refuses_access(folder, Access::WRITE_OK)).then(|| (folder.to_path_buf(), metadata))
+}
+
+fn refuses_access(place: &Path, access: Access) -> bool {
+    rustix::fs::access(place, access).is_err()
 }
 
 /// The cause and the remedy where nothing is at a path.
@@ -240,8 +243,8 @@ fn describe_absence(path: &Path, usage: Usage) -> (String, Option<String>) {
 
 /// The cause and the remedy where a file is in the place of a folder above a path.
 fn describe_file_in_path(path: &Path) -> (String, Option<String>) {
-    let is_no_folder = |place: &&Path| place.metadata().is_ok_and(|metadata| !metadata.is_dir());
-    let Some(file) = path.ancestors().skip(1).find(is_no_folder) else {
+    let Some(file) = path.ancestors().skip(1).find(|place| place.metadata().is_ok_and(|metadata| !metadata.is_dir()))
+    else {
         return ("a part of the path is not a folder".to_owned(), None);
     };
     let remedy = format!("move it away: `mv {0} {0}.old`", word(file));

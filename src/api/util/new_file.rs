@@ -110,22 +110,22 @@ mod tests {
     #[test]
     fn nothing_that_exists_is_written_over_and_no_folder_of_others_is_written_to() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("file"), "mine").unwrap();
-        symlink("nothing", at("dangling")).unwrap();
-        std::fs::create_dir(at("sub")).unwrap();
+        let root = folder.path();
+        std::fs::write(root.join("file"), "mine").unwrap();
+        symlink("nothing", root.join("dangling")).unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
         for name in ["file", "dangling", "sub"] {
-            assert!(matches!(NewFile::create(&at(name)), Err(FileError::Unexpected { .. })), "{name}");
+            assert!(matches!(NewFile::create(&root.join(name)), Err(FileError::Unexpected { .. })), "{name}");
         }
         assert!(matches!(NewFile::create(Path::new("/dev/null")), Err(FileError::Unexpected { .. })));
-        assert!(NewFile::create(&at("none/new")).is_err());
+        assert!(NewFile::create(&root.join("none/new")).is_err());
         // Somebody makes it while it is written.
-        let new = NewFile::create(&at("late")).unwrap();
-        std::fs::write(at("late"), "theirs").unwrap();
+        let new = NewFile::create(&root.join("late")).unwrap();
+        std::fs::write(root.join("late"), "theirs").unwrap();
         assert!(new.keep().is_err());
-        assert_eq!(std::fs::read_to_string(at("late")).unwrap(), "theirs");
-        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(NewFile::create(&at("new")), Err(FileError::Unexpected { .. })));
-        assert_eq!(names(folder.path()), ["dangling", "file", "late", "sub"]);
+        assert_eq!(std::fs::read_to_string(root.join("late")).unwrap(), "theirs");
+        std::fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(NewFile::create(&root.join("new")), Err(FileError::Unexpected { .. })));
+        assert_eq!(names(root), ["dangling", "file", "late", "sub"]);
     }
 }

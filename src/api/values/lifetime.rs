@@ -50,23 +50,25 @@ mod tests {
     use crate::api::values::agent_certificate_lifetime::CERTIFICATE_AT_LEAST;
     use crate::api::values::token_lifetime::TOKEN_AT_LEAST;
 
+    fn parse_token_length(text: &str) -> Result<Duration, LifetimeError> {
+        parse_lifetime(text, TOKEN_AT_LEAST)
+    }
+
     #[test]
     fn lengths_of_time_have_a_unit() {
-        let token = |text| parse_lifetime(text, TOKEN_AT_LEAST);
-        assert_eq!(token("30d"), Ok(Duration::from_secs(2_592_000)));
-        assert_eq!(token("90m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_token_length("30d"), Ok(Duration::from_secs(2_592_000)));
+        assert_eq!(parse_token_length("90m"), Ok(Duration::from_secs(5400)));
         for text in ["", "d", "30", "-1d", "+1d", "1.5h", "1w", "1ä"] {
-            assert_eq!(token(text), Err(LifetimeError::Form), "{text}");
+            assert_eq!(parse_token_length(text), Err(LifetimeError::Form), "{text}");
         }
     }
 
     #[test]
     fn lengths_of_time_have_bounds() {
-        let token = |text| parse_lifetime(text, TOKEN_AT_LEAST);
-        assert_eq!(token("0d"), Err(LifetimeError::TooShort(TOKEN_AT_LEAST)));
-        assert!(token("3649d").is_ok());
+        assert_eq!(parse_token_length("0d"), Err(LifetimeError::TooShort(TOKEN_AT_LEAST)));
+        assert!(parse_token_length("3649d").is_ok());
         for text in ["3650d", "9999d", "999999999d", "99999999999999999999d"] {
-            assert_eq!(token(text), Err(LifetimeError::TooLong), "{text}");
+            assert_eq!(parse_token_length(text), Err(LifetimeError::TooLong), "{text}");
         }
         assert!(parse_lifetime("600s", CERTIFICATE_AT_LEAST).is_ok());
         assert_eq!(parse_lifetime("599s", CERTIFICATE_AT_LEAST).unwrap_err().to_string(), "expected at least 600s");

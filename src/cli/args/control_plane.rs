@@ -138,17 +138,20 @@ impl PlanArgs {
 /// Reads an access key file. Neither its content nor a part of it is ever in an error.
 fn access_key(path: &Path) -> Result<String, CliError> {
     let shown = path.display().to_string();
-    let wrong = |what: &str| {
-        CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {shown}`: {what}"))
-            .hint("give the path of the JSON key file from the cloud provider")
-    };
-    let bytes = read_file(&shown).map_err(|problem| wrong(&problem.message))?;
+    let bytes = read_file(&shown).map_err(|problem| access_key_error(&shown, &problem.message))?;
     if bytes.len() > ACCESS_KEY_LIMIT {
-        return Err(wrong("the file is too large to be an access key"));
+        return Err(access_key_error(&shown, "the file is too large to be an access key"));
     }
-    let text = String::from_utf8(bytes).map_err(|_| wrong("the file is not UTF-8 text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| access_key_error(&shown, "the file is not UTF-8 text"))?;
     // The parser's own message would quote what it met.
-    let json: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|error| wrong(&format!("the file is not JSON (line {}, column {})", error.line(), error.column())))?;
-    if json.is_object() { Ok(text) } else { Err(wrong("the file is not a JSON object")) }
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
+        let what = format!("the file is not JSON (line {}, column {})", error.line(), error.column());
+        access_key_error(&shown, &what)
+    })?;
+    if json.is_object() { Ok(text) } else { Err(access_key_error(&shown, "the file is not a JSON object")) }
+}
+
+fn access_key_error(file: &str, what: &str) -> CliError {
+    CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {file}`: {what}"))
+        .hint("give the path of the JSON key file from the cloud provider")
 }

@@ -21,9 +21,9 @@ pub(crate) const NAMESPACE: &str = "FLEET_NAMESPACE";
 
 /// The tree of commands in which an empty variable counts as unset, as scripts leave it.
 pub(crate) fn without_empty(tree: Command) -> Command {
-    let empty = |name: &str| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    let flags = [("context", CONTEXT), ("namespace", NAMESPACE)].into_iter().filter(|(_, name)| empty(name));
-    flags.fold(tree, |tree, (flag, _)| tree.mut_arg(flag, |arg| arg.env(None::<&str>)))
+    let flags = [("context", CONTEXT), ("namespace", NAMESPACE)].into_iter();
+    let empty = flags.filter(|(_, name)| std::env::var_os(name).is_some_and(|value| value.is_empty()));
+    empty.fold(tree, |tree, (flag, _)| tree.mut_arg(flag, |arg| arg.env(None::<&str>)))
 }
 
 /// Text about the variables at the end of `--help`.
@@ -88,12 +88,12 @@ fn is_meant_for_us(name: &str) -> bool {
 }
 
 fn describe_unknown_variable(name: &str) -> Option<String> {
-    let known = || VALUES.iter().map(|(known, _)| *known).chain([CONTEXT, NAMESPACE]);
-    if known().any(|known| known == name) {
+    let known: Vec<&str> = VALUES.iter().map(|(known, _)| *known).chain([CONTEXT, NAMESPACE]).collect();
+    if known.contains(&name) {
         return None;
     }
     let near =
-        suggest::find_nearest_word(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        suggest::find_nearest_word(name, known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     Some(format!("the variable `{name}` is set, but nothing reads it{near}"))
 }
 
@@ -101,17 +101,21 @@ fn describe_unknown_variable(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn example_variable(name: &str) -> Option<String> {
+        let value = match name {
+            "FLEET_NODE_IP" => "192.0.2.1",
+            "EXTRA_API_SERVER_ENDPOINTS" => "a.example, b.example",
+            "APISERVER_SERVICE_NODEPORT" => "32222",
+            "FLEET_API_PUBLIC_HOST_OVERRIDE" => "a\"b",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    }
+
     #[test]
     fn variables_become_values_with_their_name_as_origin() {
-        let set = |name: &str| match name {
-            "FLEET_NODE_IP" => Some("192.0.2.1".to_owned()),
-            "EXTRA_API_SERVER_ENDPOINTS" => Some("a.example, b.example".to_owned()),
-            "APISERVER_SERVICE_NODEPORT" => Some("32222".to_owned()),
-            "FLEET_API_PUBLIC_HOST_OVERRIDE" => Some("a\"b".to_owned()),
-            _ => None,
-        };
         assert_eq!(
-            build_values_documents(set),
+            build_values_documents(example_variable),
             [
                 ("$APISERVER_SERVICE_NODEPORT".to_owned(), r#"{"exposure": {"nodePort": 32222}}"#.to_owned()),
                 ("$FLEET_API_PUBLIC_HOST_OVERRIDE".to_owned(), r#"{"exposure": {"host": "a\"b"}}"#.to_owned()),

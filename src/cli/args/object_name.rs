@@ -25,12 +25,12 @@ const SHORT: [(&str, &str); 14] = [
 /// Returns whether `text` names the object as kubectl takes it: `deploy/x`, `deployments/x` or `apps/Deployment/x`.
 pub(crate) fn is_named(object: &Object, text: &str) -> bool {
     let parts: Vec<&str> = text.split('/').collect();
-    let is_kind = |kind: &str| known_kind(kind).is_ok_and(|kind| kind == object.kind());
-    match parts.as_slice() {
-        [kind, name] => *name == object.name() && is_kind(kind),
-        [group, kind, name] => *name == object.name() && object.group() == *group && is_kind(kind),
-        _ => false,
-    }
+    let (group, kind, name) = match parts[..] {
+        [kind, name] => (object.group(), kind, name),
+        [group, kind, name] => (group, kind, name),
+        _ => return false,
+    };
+    name == object.name() && group == object.group() && known_kind(kind).is_ok_and(|kind| kind == object.kind())
 }
 
 /// The field of `--explain` with its object as objects are called: `deploy/x#spec` becomes `deployment/x#spec`.

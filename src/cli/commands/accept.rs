@@ -110,17 +110,16 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
 
 /// Describes the cluster with the pending registration, as text.
 fn describe_pending_cluster(cluster: &Cluster, key: &str) -> String {
-    let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { visible_cell(text).into_owned() };
+    let [id, key] = [cluster.spec.cluster_id.as_deref().unwrap_or_default(), key]
+        .map(|text| if text.is_empty() { "none".into() } else { visible_cell(text) });
     let made = cluster.creation_timestamp().map(|made| made.0);
     let age = made.map_or(String::new(), |made| {
         let minutes = (Timestamp::now().as_second() - made.as_second()).max(0) / 60;
         format!(", asked {minutes} min ago")
     });
     format!(
-        "Workload cluster {}{age}\n  cluster ID (UID of its namespace kube-system): {}\n  key of its agent (SHA-256): {}",
+        "Workload cluster {}{age}\n  cluster ID (UID of its namespace kube-system): {id}\n  key of its agent (SHA-256): {key}",
         visible_cell(&cluster.name_any()),
-        shown(cluster.spec.cluster_id.as_deref().unwrap_or_default()),
-        shown(key),
     )
 }
 

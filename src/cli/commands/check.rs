@@ -10,7 +10,7 @@ use super::install::{Way, prepare_install_plan};
 use super::status;
 use crate::apply::Engine;
 use crate::chart::Object;
-use crate::check::hosting::{CHECKS, HostingFacts};
+use crate::check::hosting::CHECKS;
 use crate::check::pulls::{self, PullFacts};
 use crate::check::{self, Judged, Judging, Report};
 use crate::cli::args::control_plane::PlanArgs;
@@ -119,12 +119,13 @@ async fn run_pre_install_checks(ui: &Ui, global: &Global, args: &mut CheckArgs) 
     let engine = Engine::new_reader(hosting.client.clone(), plan.package.owner());
     let mut judging = Judging::new(&CHECKS, &args.skip_preflight);
     let mut printer = Printer::new(ui, args.output);
-    let mut seen = |facts: &HostingFacts| printer.print_results(judging.go_on(facts, &facts.ended));
     let resets = recorded == Recorded::Reset;
     let (facts, compared) =
-        preflight::collect_preflight_facts(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
-            .await
-            .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
+        preflight::collect_preflight_facts(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut |facts| {
+            printer.print_results(judging.go_on(facts, &facts.ended));
+        })
+        .await
+        .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
     let mut report = judging.evaluate_rest(&facts);
     printer.go_on(&report);
     if args.pull_images {

@@ -150,33 +150,36 @@ fn format_what_is_left(name: &str, placements: &[Placement]) -> String {
     if there.is_empty() {
         return "Nothing is placed there.".to_owned();
     }
-    let named = |found: Vec<&&Placement>| {
-        let titles = found.iter().map(|placement| match placement.objects.first() {
-            Some(first) if placement.objects.len() == 1 => first.clone(),
-            Some(first) => format!("{first} and {} more", placement.objects.len() - 1),
-            None => placement.name.clone(),
-        });
-        format!("{} ({})", found.len(), first_of(titles, 3, "; "))
-    };
-    let holds_data = |placement: &&&Placement| placement.reason == Outcome::HasVolumes.code();
-    let kept: Vec<_> = there.iter().filter(holds_data).collect();
-    let elsewhere: Vec<_> = there.iter().filter(|one| !holds_data(one) && one.placed).collect();
-    let waiting: Vec<_> = there.iter().filter(|one| !holds_data(one) && !one.placed).collect();
+    let (kept, others): (Vec<&Placement>, Vec<&Placement>) =
+        there.into_iter().partition(|one| one.reason == Outcome::HasVolumes.code());
+    let (elsewhere, waiting): (Vec<&Placement>, Vec<&Placement>) = others.into_iter().partition(|one| one.placed);
     let mut lines = Vec::new();
     if !elsewhere.is_empty() {
-        lines.push(format!("Groups that have a place in other clusters: {}.", named(elsewhere)));
+        lines.push(format!("Groups that have a place in other clusters: {}.", format_placement_titles(&elsewhere)));
     }
     if !waiting.is_empty() {
-        lines.push(format!("Groups that have no place in other clusters, and wait for one: {}.", named(waiting)));
+        lines.push(format!(
+            "Groups that have no place in other clusters, and wait for one: {}.",
+            format_placement_titles(&waiting)
+        ));
     }
     if !kept.is_empty() {
         lines.push(format!(
             "Groups whose data is in this cluster; they do not start elsewhere until a cluster is registered as \
              {name} again: {}.",
-            named(kept)
+            format_placement_titles(&kept)
         ));
     }
     lines.join("\n")
+}
+
+fn format_placement_titles(found: &[&Placement]) -> String {
+    let titles = found.iter().map(|placement| match placement.objects.first() {
+        Some(first) if placement.objects.len() == 1 => first.clone(),
+        Some(first) => format!("{first} and {} more", placement.objects.len() - 1),
+        None => placement.name.clone(),
+    });
+    format!("{} ({})", found.len(), first_of(titles, 3, "; "))
 }
 
 fn confirm_cluster_deletion(

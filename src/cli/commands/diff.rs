@@ -184,16 +184,14 @@ fn format_differences(ui: &Ui, comparison: &Comparison) -> String {
     for note in &comparison.notes {
         let _ = writeln!(text, "# {}", visible_list(&ui.format_remedy(note)));
     }
-    let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
     if comparison.is_same() {
         let _ = writeln!(text, "Nothing would change: all {} objects match the install.", comparison.same);
     } else {
+        let [create, update, delete] = [Change::Create, Change::Update, Change::Delete]
+            .map(|change| comparison.differences.iter().filter(|d| d.change == change).count());
         let _ = writeln!(
             text,
-            "{} to create, {} to change, {} to delete, {} unchanged.",
-            count(Change::Create),
-            count(Change::Update),
-            count(Change::Delete),
+            "{create} to create, {update} to change, {delete} to delete, {} unchanged.",
             comparison.same
         );
     }
@@ -216,9 +214,9 @@ fn write_difference(text: &mut String, difference: &Difference, starred: bool) {
     // A new object is told by its name; `template` shows it whole.
     if difference.change == Change::Update {
         for field in &difference.fields {
-            let side = |value: &Option<String>| value.as_deref().map_or_else(|| "(none)".to_owned(), shorten_value);
-            let path = visible_line(&field.path);
-            let _ = writeln!(text, "    {path}: {} → {}", side(&field.before), side(&field.after));
+            let [before, after] = [&field.before, &field.after]
+                .map(|value| value.as_deref().map_or_else(|| "(none)".to_owned(), shorten_value));
+            let _ = writeln!(text, "    {}: {before} → {after}", visible_line(&field.path));
         }
     }
     for conflict in &difference.conflicts {
@@ -321,15 +319,14 @@ mod tests {
 
     #[test]
     fn adopting_is_offered_for_what_belongs_to_no_other_installation() {
-        let foreign = |name: &str, install: Option<&str>| Foreign {
+        let foreign = [("helms", None), ("others", Some("other"))].map(|(name, install)| Foreign {
             object: difference(Change::Update, name).object,
             managers: vec!["helm".to_owned()],
             install: install.map(str::to_owned),
-        };
-        let foreign = vec![foreign("helms", None), foreign("others", Some("other"))];
+        });
         let text = format_differences(
             &Ui::for_tests(),
-            &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() },
+            &Comparison { differences: Vec::new(), same: 0, foreign: foreign.into(), notes: Vec::new() },
         );
         let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         assert!(helms.ends_with("an install refuses it without `--adopt`"), "{helms}");

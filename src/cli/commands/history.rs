@@ -93,9 +93,10 @@ fn format_history(entries: &[HistoryEntry<'_>]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_run_is_a_row_with_who_when_and_how_it_ended() {
-        let run = |revision, command: &str, outcome, by: &str| Revision {
+    fn format_example_runs(locked: bool) -> String {
+        let runs =
+            [(9, "install", Outcome::Succeeded, "ada@host"), (10, "upgrade", Outcome::Started, "\u{1b}[2J@host")];
+        let runs = runs.map(|(revision, command, outcome, by)| Revision {
             revision,
             started: "2026-11-26T01:02:03.456Z".to_owned(),
             ended: None,
@@ -104,18 +105,19 @@ mod tests {
             version: "v0.6.1".to_owned(),
             values_digest: "sha256".repeat(5),
             outcome,
-        };
-        let runs =
-            [run(9, "install", Outcome::Succeeded, "ada@host"), run(10, "upgrade", Outcome::Started, "\u{1b}[2J@host")];
-        let entries = |locked| {
-            runs.iter().map(|run| HistoryEntry { run, status: run_status(run.outcome, locked) }).collect::<Vec<_>>()
-        };
+        });
+        let entries = runs.each_ref().map(|run| HistoryEntry { run, status: run_status(run.outcome, locked) });
+        format_history(&entries)
+    }
+
+    #[test]
+    fn a_run_is_a_row_with_who_when_and_how_it_ended() {
         assert_eq!(
-            format_history(&entries(true)),
+            format_example_runs(true),
             "REVISION   STARTED                BY               COMMAND   VERSION   VALUES         STATUS\n\
              9          2026-11-26 01:02:03Z   ada@host         install   v0.6.1    sha256sha256   succeeded\n\
              10         2026-11-26 01:02:03Z   \\u{1b}[2J@host   upgrade   v0.6.1    sha256sha256   running\n"
         );
-        assert!(format_history(&entries(false)).contains("interrupted"));
+        assert!(format_example_runs(false).contains("interrupted"));
     }
 }

@@ -86,13 +86,11 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
     let patches = args.patches.read_patches()?;
     let mut outcomes = Vec::new();
     for selection in select_lint_versions(args, kind)? {
-        let add = |builder| {
-            args.lock.apply_image_lock(
-                args.own_image
-                    .apply_own_image(kind, args.images.apply_image_flags(values.apply_read_values(builder)))?,
-            )
-        };
-        let (objects, mut problems) = match render_preview(kind, &selection, &global.namespace, &patches, add) {
+        let preview = render_preview(kind, &selection, &global.namespace, &patches, |builder| {
+            let builder = args.images.apply_image_flags(values.apply_read_values(builder));
+            args.lock.apply_image_lock(args.own_image.apply_own_image(kind, builder)?)
+        });
+        let (objects, mut problems) = match preview {
             Ok(preview) => {
                 let found = lint_objects(&preview.chart, &preview.rendered, selection.row);
                 (preview.rendered.objects.len(), [preview.warnings, found].concat())
@@ -134,17 +132,14 @@ fn select_lint_versions(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'st
 }
 
 fn format_lint_report(ui: &Ui, outcome: &Outcome) -> String {
-    let counted = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
-    };
     let (errors, warnings) = (outcome.count_problems(Severity::Error), outcome.count_problems(Severity::Warning));
-    let (mark, summary) = match (errors, warnings) {
-        (0, 0) => (Mark::Good, counted(outcome.objects, "object")),
-        (0, n) => (Mark::Warning, counted(n, "warning")),
-        (n, _) => (Mark::Bad, counted(n, "error")),
+    let (mark, count, what) = match (errors, warnings) {
+        (0, 0) => (Mark::Good, outcome.objects, "object"),
+        (0, n) => (Mark::Warning, n, "warning"),
+        (n, _) => (Mark::Bad, n, "error"),
     };
-    let mut text = format!("{} {} {}: {summary}\n", ui.mark(mark), outcome.chart, outcome.version);
+    let plural = if count == 1 { "" } else { "s" };
+    let mut text = format!("{} {} {}: {count} {what}{plural}\n", ui.mark(mark), outcome.chart, outcome.version);
     for problem in &outcome.problems {
         text.push('\n');
         text.push_str(problem.render_diagnostic(false).trim_end());

@@ -136,8 +136,10 @@ fn write_command_section(text: &mut String, command: &Command, path: &str) {
             let usage = own.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ");
             let _ = writeln!(text, "\n```text\n{usage}\n```\n");
         }
-        let own = |arg: &&Arg| !arg.is_hide_set() && !arg.is_global_set() && arg.get_id() != "help";
-        command.get_arguments().filter(own).for_each(|arg| write_argument_line(text, arg));
+        let arguments = command.get_arguments();
+        arguments
+            .filter(|arg| !arg.is_hide_set() && !arg.is_global_set() && arg.get_id() != "help")
+            .for_each(|arg| write_argument_line(text, arg));
         if let Some(after) = command.get_after_help() {
             let _ = writeln!(text, "\n```text\n{}\n```", after.to_string().trim_end());
         }

@@ -240,10 +240,6 @@ pub(crate) fn report_rollback(
     format: Option<Format>,
     outcome: Outcome,
 ) -> Result<Exit, CliError> {
-    let state = |installed: Option<&str>| match installed {
-        Some(version) => format!("Installed is service version {}.", visible_cell(version)),
-        None => "Nothing is installed.".to_owned(),
-    };
     match outcome {
         Outcome::NothingToUndo { installed, recorded, applied_by } => {
             let installed = installed.as_deref();
@@ -258,7 +254,7 @@ pub(crate) fn report_rollback(
                     visible_cell(version),
                     ui.format_command(&control_plane_command(name, Action::Install).with_flag(Flag::Version(version.to_owned())))
                 ),
-                installed => state(installed),
+                installed => describe_installed_version(installed),
             };
             ui.write_stdout(&match format {
                 Some(format) => format.serialize_value(&RollbackDocument { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
@@ -289,7 +285,7 @@ pub(crate) fn report_rollback(
         }
         Outcome::Undone { started, result, installed } => {
             let installed = installed.as_deref();
-            let document = || RollbackDocument {
+            let document = RollbackDocument {
                 name: name.as_str(),
                 started: Some(&started),
                 undone: &result.undone,
@@ -302,13 +298,13 @@ pub(crate) fn report_rollback(
                 let _ = writeln!(text, "  {object}");
             }
             text.push_str(&format_retained_objects(ui, name, &result.kept));
-            let _ = writeln!(text, "{}", state(installed));
+            let _ = writeln!(text, "{}", describe_installed_version(installed));
             if result.problems.is_empty() {
-                ui.write_stdout(&format.map_or(text, |format| format.serialize_value(&document())))?;
+                ui.write_stdout(&format.map_or(text, |format| format.serialize_value(&document)))?;
                 return Ok(Exit::Ok);
             }
             match format {
-                Some(format) => ui.write_stdout(&format.serialize_value(&document()))?,
+                Some(format) => ui.write_stdout(&format.serialize_value(&document))?,
                 None => ui.write_stderr(text.trim_end()),
             }
             let count = result.problems.len();
@@ -328,6 +324,13 @@ pub(crate) fn report_rollback(
                 .command(control_plane_command(name, Action::Uninstall));
             Err(error.hint("run the same command again; it undoes only the remaining changes").hint(remove))
         }
+    }
+}
+
+fn describe_installed_version(installed: Option<&str>) -> String {
+    match installed {
+        Some(version) => format!("Installed is service version {}.", visible_cell(version)),
+        None => "Nothing is installed.".to_owned(),
     }
 }
 
@@ -374,13 +377,13 @@ mod tests {
 
     #[test]
     fn the_plan_of_an_undo_shows_where_former_states_come_from_and_the_values_that_decide_them() {
-        let object = |kind: &str, name: &str| ObjectRef::new(&Kind::from_table("apps", kind), Some("fleet"), name);
-        let step = |object: ObjectRef, deed, source| PlannedUndo { object, deed, source };
+        let apiserver = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "apiserver");
+        let etcd = ObjectRef::new(&Kind::from_table("apps", "StatefulSet"), Some("fleet"), "etcd");
         let values = serde_json::json!({"nodeSelector": {"disk": "fast"}, "apiserver": {"image": {"repository": "a\u{1b}b"}, "extraArgs": []}});
         let mut plan = UndoPlan {
             steps: vec![
-                step(object("Deployment", "apiserver"), Deed::Restore, Some(Source::Release)),
-                step(object("StatefulSet", "etcd"), Deed::GiveBack, Some(Source::Nothing)),
+                PlannedUndo { object: apiserver, deed: Deed::Restore, source: Some(Source::Release) },
+                PlannedUndo { object: etcd, deed: Deed::GiveBack, source: Some(Source::Nothing) },
             ],
             release: Some(Release { version: "v0.6.1".to_owned(), values: Some(values), ..Release::default() }),
             ..UndoPlan::default()
@@ -395,14 +398,15 @@ mod tests {
         assert!(format_undo_plan("demo", "", &plan).ends_with("with the values of its chart"));
     }
 
+    fn journal_file_error(kind: io::ErrorKind) -> apply::Error {
+        let source = io::Error::new(kind, "StatefulSet fleet/etcd has become ready since");
+        inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
+    }
+
     #[test]
     fn a_copy_that_nothing_can_be_undone_by_leads_to_install_and_uninstall() {
         let (ui, name) = (Ui::for_tests().at_location(&global()), "demo".parse().unwrap());
-        let error = |kind| -> apply::Error {
-            let source = io::Error::new(kind, "StatefulSet fleet/etcd has become ready since");
-            inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
-        };
-        let refused = rollback_error(&name, &error(io::ErrorKind::InvalidData));
+        let refused = rollback_error(&name, &journal_file_error(io::ErrorKind::InvalidData));
         assert_eq!(refused.exit, Exit::Refused);
         let shown = refused.render(&ui);
         assert!(shown.contains("StatefulSet fleet/etcd has become ready since"), "{shown}");
@@ -410,6 +414,6 @@ mod tests {
             assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");
         }
         assert!(!shown.contains("run the same command again"), "{shown}");
-        assert_eq!(rollback_error(&name, &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
+        assert_eq!(rollback_error(&name, &journal_file_error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
     }
 }

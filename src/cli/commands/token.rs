@@ -101,8 +101,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
 
 /// The Secret for the workload cluster.
 fn copy_bootstrap_secret(handed_out: &Secret, namespace: &str, kubeconfig: &str) -> Secret {
-    let is_kept = |label: &&String| [LABEL_PART_OF, LABEL_INSTANCE].contains(&label.as_str());
-    let labels = handed_out.labels().iter().filter(|(label, _)| is_kept(label));
+    let labels = handed_out.labels().iter();
+    let labels = labels.filter(|(label, _)| [LABEL_PART_OF, LABEL_INSTANCE].contains(&label.as_str()));
     Secret {
         metadata: ObjectMeta {
             name: Some(INIT_SECRET.to_owned()),

@@ -106,18 +106,8 @@ async fn read_cluster_versions(global: &Global, found: &mut VersionDocument) -> 
     let listed = listed.map_err(|_| "the cluster does not answer".to_owned())?;
     let listed =
         listed.map_err(|error| format!("the cluster cannot be read: {}", health::format_error_chain(&error)))?;
-    let of = |component: &str| -> Vec<Installed> {
-        let label = |object: &Deployment, key: &str| object.labels().get(key).cloned().unwrap_or_default();
-        let named = listed.iter().filter(|object| label(object, "app.kubernetes.io/name") == component);
-        named
-            .map(|object| Installed {
-                name: label(object, LABEL_INSTALL),
-                version: label(object, "app.kubernetes.io/version"),
-            })
-            .collect()
-    };
-    found.control_planes = of("fleet-scheduler");
-    found.agents = of("fleet-agent");
+    found.control_planes = list_installed(&listed.items, "fleet-scheduler");
+    found.agents = list_installed(&listed.items, "fleet-agent");
     if let Some(control_plane) = found.control_planes.first() {
         let agents =
             tokio::time::timeout(PATIENCE, list_registered_agents(&hosting.client, namespace, &control_plane.name))
@@ -135,6 +125,17 @@ async fn read_cluster_versions(global: &Global, found: &mut VersionDocument) -> 
     Ok(())
 }
 
+/// What the labels of the Deployments of a component tell.
+fn list_installed(deployments: &[Deployment], component: &str) -> Vec<Installed> {
+    let labels = deployments.iter().map(ResourceExt::labels);
+    let named = labels.filter(|labels| labels.get("app.kubernetes.io/name").is_some_and(|name| name == component));
+    let installed = named.map(|labels| Installed {
+        name: labels.get(LABEL_INSTALL).cloned().unwrap_or_default(),
+        version: labels.get("app.kubernetes.io/version").cloned().unwrap_or_default(),
+    });
+    installed.collect()
+}
+
 /// The agents that the control plane in this namespace knows.
 async fn list_registered_agents(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
     let kubeconfig = find_keys::admin_kubeconfig(hosting, namespace, name)
@@ -144,23 +145,23 @@ async fn list_registered_agents(hosting: &Client, namespace: &str, name: &str) -
     let hub = health::connect_control_plane_api(&kubeconfig).await?;
     let clusters = Api::<Cluster>::all(hub).list(&ListParams::default()).await;
     let clusters = clusters.map_err(|error| health::format_error_chain(&error))?;
-    let version = |cluster: &Cluster| Some(cluster.status.as_ref()?.observed.as_ref()?.agent_version.clone());
-    let known = clusters
-        .iter()
-        .map(|cluster| Installed { name: cluster.name_any(), version: version(cluster).unwrap_or_default() });
+    let known = clusters.iter().filter_map(|cluster| {
+        let observed = cluster.status.as_ref()?.observed.as_ref()?;
+        Some(Installed { name: cluster.name_any(), version: observed.agent_version.clone() })
+    });
     Ok(known.filter(|agent| !agent.version.is_empty()).collect())
 }
 
 /// Returns a clause for each registered agent that is neither of its control plane's line nor of a neighbouring one.
 fn describe_skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
-    let line =
-        |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.service_line());
-    let of_agent = |agent: &Installed| {
-        let apart = select::check_skew(chart::embedded_versions(), line(control_plane)?, line(agent)?).err()?;
+    let Ok(hub) = control_plane.version.parse::<ServiceVersion>() else { return Vec::new() };
+    let clauses = agents.iter().filter_map(|agent| {
+        let line = agent.version.parse::<ServiceVersion>().ok()?.service_line();
+        let apart = select::check_skew(chart::embedded_versions(), hub.service_line(), line).err()?;
         let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
         Some(format!("agent {agent} and control plane {control_plane}: {apart}"))
-    };
-    agents.iter().filter_map(of_agent).collect()
+    });
+    clauses.collect()
 }
 
 fn format_version_report(ui: &Ui, found: &VersionDocument) -> String {
@@ -187,9 +188,9 @@ mod tests {
 
     #[test]
     fn agents_that_are_more_than_one_line_away_are_named() {
-        let one = |name: &str, version: &str| Installed { name: name.to_owned(), version: version.to_owned() };
-        let agents = [one("near", "v1.0.0"), one("far", "v0.7.1"), one("odd", "main")];
-        let found = describe_skew(&one("demo", "v1.1.0"), &agents);
+        let installed = [("demo", "v1.1.0"), ("near", "v1.0.0"), ("far", "v0.7.1"), ("odd", "main")]
+            .map(|(name, version)| Installed { name: name.to_owned(), version: version.to_owned() });
+        let found = describe_skew(&installed[0], &installed[1..]);
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("agent far and control plane demo: "), "{found:?}");
     }

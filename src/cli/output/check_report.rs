@@ -61,29 +61,24 @@ pub(crate) fn format_health(ui: &Ui, name: &str, report: &Report, facts: &Health
     for judged in components.iter().filter_map(|id| find_result(report, id)) {
         write_result_line(&mut text, ui, judged, &format!("{} status", judged.title));
     }
-    let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.result);
-    let _ = if seen().all(|result| matches!(result, CheckResult::Passed(_))) {
+    let seen: Vec<&Judged> = report.judged.iter().filter(|judged| components.contains(&judged.id)).collect();
+    let _ = if seen.iter().all(|judged| matches!(judged.result, CheckResult::Passed(_))) {
         writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
-    } else if seen().all(|result| matches!(result, CheckResult::Passed(_) | CheckResult::Warned(_))) {
+    } else if seen.iter().all(|judged| matches!(judged.result, CheckResult::Passed(_) | CheckResult::Warned(_))) {
         writeln!(text, "Control plane {name} is healthy, but a change is not rolled out {}", ui.mark(Mark::Warning))
-    } else if seen().all(|result| matches!(result, CheckResult::Skipped(_))) {
+    } else if seen.iter().all(|judged| matches!(judged.result, CheckResult::Skipped(_))) {
         writeln!(text, "Control plane {name} answers; its components were not checked {}", ui.mark(Mark::Warning))
     } else {
         writeln!(text, "Control plane {name} is not healthy {}", ui.mark(Mark::Bad))
     };
     text.push_str("\nChecking the custom resource definitions\n\n");
-    let definition = |text: &mut String, id: &str| {
-        if let Some(judged) = find_result(report, id) {
-            write_result_line(text, ui, judged, &format!("{} definition", judged.title));
-        }
-    };
-    definition(&mut text, "definition-cluster");
+    write_definition_line(&mut text, ui, report, "definition-cluster");
     write_cluster_lines(&mut text, ui, report, facts);
-    definition(&mut text, "definition-schedulepolicy");
+    write_definition_line(&mut text, ui, report, "definition-schedulepolicy");
     if let Some(judged) = find_result(report, "policies") {
         write_result_line(&mut text, ui, judged, "");
     }
-    definition(&mut text, "definition-schedulegroup");
+    write_definition_line(&mut text, ui, report, "definition-schedulegroup");
     if let Some(judged) = find_result(report, "init-secret") {
         write_result_line(&mut text, ui, judged, "");
     }
@@ -96,15 +91,20 @@ pub(crate) fn format_health(ui: &Ui, name: &str, report: &Report, facts: &Health
     text
 }
 
+fn write_definition_line(text: &mut String, ui: &Ui, report: &Report, id: &str) {
+    if let Some(judged) = find_result(report, id) {
+        write_result_line(text, ui, judged, &format!("{} definition", judged.title));
+    }
+}
+
 /// The block about what acts on the control plane's own API server; nothing where that is well or was not checked.
 fn own_api(text: &mut String, ui: &Ui, report: &Report) {
-    let is_reported = |judged: &&Judged| match judged.result {
+    let mut reported = report.judged.iter().filter(|judged| judged.category == OWN_API).collect::<Vec<_>>();
+    reported.retain(|judged| match judged.result {
         CheckResult::Passed(_) => false,
         CheckResult::Skipped(needed) => needed == HOSTING,
         CheckResult::Warned(_) | CheckResult::Failed(_) => true,
-    };
-    let reported: Vec<&Judged> =
-        report.judged.iter().filter(|judged| judged.category == OWN_API).filter(is_reported).collect();
+    });
     if reported.is_empty() {
         return;
     }

@@ -155,11 +155,11 @@ mod tests {
     use crate::check::Problem;
 
     fn report() -> Report {
-        let problem = || Problem { what: "<none> of \"it\" & more\u{1}".to_owned(), remedy: "mend it".into() };
+        let problem = Problem { what: "<none> of \"it\" & more\u{1}".to_owned(), remedy: "mend it".into() };
         let verdicts = [
             CheckResult::Passed("seen".to_owned()),
-            CheckResult::Failed(problem()),
-            CheckResult::Warned(problem()),
+            CheckResult::Failed(problem.clone()),
+            CheckResult::Warned(problem),
             CheckResult::Skipped("b"),
         ];
         let ids = ["a", "b", "c", "d"];

@@ -131,15 +131,12 @@ impl CliError {
 
     /// The text for a person: headline, causes, details, hints; without colour it says the same.
     pub(crate) fn render(&self, ui: &Ui) -> String {
-        // What others say is in there: their further lines are not to look like lines of ours.
-        let indented = |text: &str, by: &str| escaped_text(text.trim_end()).replace('\n', &format!("\n{by}"));
-        let mut text = format!("Error: {}\n", indented(&self.headline, "  "));
+        let mut text = format!("Error: {}\n", indent_foreign_text(&self.headline, "  "));
         for cause in &self.causes {
-            let indented = indented(cause, "    ");
-            let _ = writeln!(text, "  Caused by: {indented}");
+            let _ = writeln!(text, "  Caused by: {}", indent_foreign_text(cause, "    "));
         }
         for detail in &self.details {
-            let _ = writeln!(text, "  {}", indented(detail, "    "));
+            let _ = writeln!(text, "  {}", indent_foreign_text(detail, "    "));
         }
         if let Some(problems) = &self.problems {
             let _ = writeln!(text, "\n{}", problems.to_string().trim_end());
@@ -148,11 +145,15 @@ impl CliError {
             text.push('\n');
         }
         for hint in &self.hints {
-            let indented = indented(&ui.format_remedy(hint), "      ");
-            let _ = writeln!(text, "hint: {indented}");
+            let _ = writeln!(text, "hint: {}", indent_foreign_text(&ui.format_remedy(hint), "      "));
         }
         text
     }
+}
+
+/// Indents the further lines of a text: what others report is not to look like lines of fleetctl.
+fn indent_foreign_text(text: &str, by: &str) -> String {
+    escaped_text(text.trim_end()).replace('\n', &format!("\n{by}"))
 }
 
 #[cfg(test)]

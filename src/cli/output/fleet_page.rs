@@ -132,15 +132,16 @@ fn push_moves(page: &mut String, fleet: &Simulation) {
         return;
     }
     page.push_str("<h2>Copies that change their clusters</h2>\n<table><tr><th>Object<th>Leave<th>Get</tr>\n");
-    let names = |names: &BTreeSet<String>| {
-        let shown: Vec<String> = names.iter().take(GROUPS).map(|name| escape_name(name)).collect();
-        shown.join(", ")
-    };
     for one in fleet.moves.iter().take(ROWS) {
-        let object = escape_name(&one.object);
-        let _ = writeln!(page, "<tr><td>{object}<td>{}<td>{}</tr>", names(&one.from), names(&one.to));
+        let (object, from, to) = (escape_name(&one.object), escape_names(&one.from), escape_names(&one.to));
+        let _ = writeln!(page, "<tr><td>{object}<td>{from}<td>{to}</tr>");
     }
     push_rest(page, fleet.moves.len());
+}
+
+fn escape_names(names: &BTreeSet<String>) -> String {
+    let shown: Vec<String> = names.iter().take(GROUPS).map(|name| escape_name(name)).collect();
+    shown.join(", ")
 }
 
 /// Adds a list that opens; nothing of one without items.
@@ -174,14 +175,17 @@ fn push_cluster(page: &mut String, cluster: &ClusterOutcome, has_then: bool) {
     page.push_str("<td>");
     let all: BTreeSet<&String> =
         if has_then { cluster.groups_before.union(&cluster.groups).collect() } else { cluster.groups.iter().collect() };
+    let classes = all.into_iter().map(|title| {
+        let class = match (cluster.groups_before.contains(title), cluster.groups.contains(title)) {
+            _ if !has_then => 2,
+            (false, true) => 0,
+            (true, false) => 1,
+            _ => 2,
+        };
+        (class, title)
+    });
     // What changes comes first.
-    let class = |title: &String| match (cluster.groups_before.contains(title), cluster.groups.contains(title)) {
-        _ if !has_then => 2,
-        (false, true) => 0,
-        (true, false) => 1,
-        _ => 2,
-    };
-    let mut all: Vec<(usize, &String)> = all.into_iter().map(|title| (class(title), title)).collect();
+    let mut all: Vec<(usize, &String)> = classes.collect();
     all.sort();
     let title = match (cluster.groups_before.len(), cluster.groups.len()) {
         (before, after) if has_then && before != after => format!("{before} &rarr; {after}"),
@@ -197,18 +201,17 @@ fn push_bar(page: &mut String, amount: Option<&RoomAmount>) {
         page.push_str("<small>-</small>");
         return;
     };
-    let percent = |part: i64| {
-        i128::from(part.max(0)).saturating_mul(100).min(i128::from(amount.capacity) * 100) / i128::from(amount.capacity)
-    };
-    let (used, promised) = (percent(amount.used), percent(amount.promised));
+    let capacity = i128::from(amount.capacity);
+    let [used, promised] = [amount.used, amount.promised]
+        .map(|part| i128::from(part.max(0)).saturating_mul(100).min(capacity * 100) / capacity);
     page.push_str("<svg viewBox=\"0 0 100 9\" preserveAspectRatio=\"none\">");
     for (class, from, width) in [("u", 0, used), ("p", used, promised.min(100 - used))] {
         if width > 0 {
             let _ = write!(page, "<rect class=\"{class}\" x=\"{from}\" width=\"{width}\" height=\"9\"/>");
         }
     }
-    let shown = |part: i64| escaped_line(&format_amount(&amount.resource, part)).into_owned();
-    let (free, capacity) = (shown(amount.free.max(0)), shown(amount.capacity));
+    let [free, capacity] = [amount.free.max(0), amount.capacity]
+        .map(|part| escaped_line(&format_amount(&amount.resource, part)).into_owned());
     let _ = write!(page, "</svg><small>{free} of {capacity} free</small>");
 }
 
@@ -218,14 +221,15 @@ mod tests {
     use crate::placement::simulate::RejectedRow;
 
     fn amounts(free: i64) -> Vec<RoomAmount> {
-        let amount = |resource: &str| RoomAmount {
-            resource: resource.to_owned(),
-            capacity: 400_000,
-            used: 150_000,
-            promised: 250_000 - free,
-            free,
-        };
-        RESOURCES.map(amount).to_vec()
+        RESOURCES
+            .map(|resource| RoomAmount {
+                resource: resource.to_owned(),
+                capacity: 400_000,
+                used: 150_000,
+                promised: 250_000 - free,
+                free,
+            })
+            .to_vec()
     }
 
     fn cluster(name: &str, groups: usize) -> ClusterOutcome {

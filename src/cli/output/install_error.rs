@@ -253,18 +253,18 @@ fn add_agent_report(
 /// Adds the failure outcome after the error itself.
 pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &FailureOutcome) -> CliError {
     let uninstall = Command::at_run_place(Action::Uninstall(what));
-    let go_on = |first: &str| {
-        let advice = Remedy::new(format!("{first}; to continue, run the same install again; to remove it, "));
-        advice.command(uninstall.clone())
-    };
     match outcome {
         FailureOutcome::NothingWritten => shown.hint("nothing was written to the cluster"),
-        FailureOutcome::Left => shown.hint(go_on("the objects that were created so far are kept")),
-        FailureOutcome::Recorded => shown.hint(go_on("the whole install is already recorded and is kept")),
+        FailureOutcome::Left => {
+            shown.hint(advise_to_continue("the objects that were created so far are kept", uninstall))
+        }
+        FailureOutcome::Recorded => {
+            shown.hint(advise_to_continue("the whole install is already recorded and is kept", uninstall))
+        }
         FailureOutcome::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
-            shown.hint(go_on("the changes are kept"))
+            shown.hint(advise_to_continue("the changes are kept", uninstall))
         }
         FailureOutcome::RolledBack => shown.hint("all changes of this run were undone"),
         FailureOutcome::RollbackFailed(error) => {
@@ -273,6 +273,10 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
             shown.hint(Remedy::new("to remove what is left: ").command(uninstall))
         }
     }
+}
+
+fn advise_to_continue(state: &str, uninstall: Command) -> Remedy {
+    Remedy::new(format!("{state}; to continue, run the same install again; to remove it, ")).command(uninstall)
 }
 
 #[cfg(test)]
@@ -298,16 +302,15 @@ mod tests {
     fn the_commands_that_a_failed_install_tells_lead_to_the_same_place() {
         let flags = " --context west --namespace two";
         let global = global(flags);
-        let selection =
-            |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
-        let chosen = selection(None);
+        let chosen = select_row(chart::embedded_versions(), Request::default()).unwrap();
+        let version = Some("v0.8");
+        let later = select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
         let chart = chart_choice::load_selected_chart(chart::Kind::ControlPlane, &chosen).unwrap();
         let values = chart.values_of(&chosen.version);
         let name = "demo".parse().unwrap();
         let plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
         let claim = ObjectRef::new(&Kind::from_table("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
-        let refused =
-            upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+        let refused = upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &later.version).unwrap_err();
         for (error, command) in [
             (InstallError::KeysLost(claim), format!("uninstall control-plane demo{flags} --delete-data")),
             (
@@ -324,8 +327,8 @@ mod tests {
 
     #[test]
     fn a_rollback_that_fails_comes_after_the_error_that_it_was_for() {
-        let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
-        let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
+        let gone = apply::Error::Input("the registry is gone".to_owned());
+        let failed = Stopped { step: "Installing the scheduler".to_owned(), source: Box::new(gone) };
         let aftermath = FailureOutcome::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
         let shown =
             add_failure_outcome(stopped_step_error(&failed), Subject::ControlPlane("demo".to_owned()), &aftermath);

@@ -91,8 +91,12 @@ impl Display {
         let Some(step) = lock_unpoisoned(&self.step).take() else { return };
         self.take_away(&step.bar);
         let seconds = step.started.elapsed().as_secs_f64();
-        let ended = || json!({"step": step.title, "ok": mark != Mark::Bad, "detail": detail, "seconds": seconds});
-        if self.ui.write_event("step-ended", false, ended) {
+        let is_ok = mark != Mark::Bad;
+        if self.ui.write_event(
+            "step-ended",
+            false,
+            || json!({"step": step.title, "ok": is_ok, "detail": detail, "seconds": seconds}),
+        ) {
             return;
         }
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
@@ -222,21 +226,19 @@ mod tests {
 
     #[test]
     fn what_is_a_warning_in_words_is_one_as_an_event() {
-        let object = || ObjectRef { group: String::new(), kind: "Pod".into(), namespace: None, name: "p".into() };
-        let text = || "t".to_owned();
-        let lock = |taken_over| Event::Lock { holder: text(), taken_over };
-        let ready = |note| Event::Ready { object: object(), seconds: 0, note };
+        let object = ObjectRef { group: String::new(), kind: "Pod".into(), namespace: None, name: "p".into() };
+        let text = "t".to_owned();
         for (event, warns) in [
-            (Event::Object { object: object(), done: Done::Created }, false),
-            (Event::Warning { object: object(), message: text() }, true),
-            (Event::Waiting { object: object(), message: text(), seconds: 0 }, false),
-            (ready(None), false),
-            (ready(Some(text())), true),
-            (Event::Retrying { request: text(), tries: 2, error: text() }, false),
-            (lock(false), false),
-            (lock(true), true),
+            (Event::Object { object: object.clone(), done: Done::Created }, false),
+            (Event::Warning { object: object.clone(), message: text.clone() }, true),
+            (Event::Waiting { object: object.clone(), message: text.clone(), seconds: 0 }, false),
+            (Event::Ready { object: object.clone(), seconds: 0, note: None }, false),
+            (Event::Ready { object: object.clone(), seconds: 0, note: Some(text.clone()) }, true),
+            (Event::Retrying { request: text.clone(), tries: 2, error: text.clone() }, false),
+            (Event::Lock { holder: text.clone(), taken_over: false }, false),
+            (Event::Lock { holder: text.clone(), taken_over: true }, true),
             (Event::RecordLost { found: 2 }, true),
-            (Event::Stuck { object: object(), message: text() }, true),
+            (Event::Stuck { object, message: text }, true),
         ] {
             let warned = Warned::default();
             report_event_in_words(&warned, &event);

@@ -68,12 +68,17 @@ impl Ui {
 
 /// The flags that lead to the API of a control plane, for this program and for kubectl, a space before each.
 pub(crate) fn way_to(access: &Access) -> String {
-    let context = |context: &str| format!(" --context {}", quote_word(context));
     match access {
-        Access::Context(name) => context(name),
-        Access::Kubeconfig(file, name) => kubeconfig_flag(file) + &name.as_deref().map(context).unwrap_or_default(),
-        Access::Unknown => context("CONTROL_PLANE"),
+        Access::Context(name) => context_flag(name),
+        Access::Kubeconfig(file, name) => {
+            kubeconfig_flag(file) + &name.as_deref().map(context_flag).unwrap_or_default()
+        }
+        Access::Unknown => context_flag("CONTROL_PLANE"),
     }
+}
+
+fn context_flag(name: &str) -> String {
+    format!(" --context {}", quote_word(name))
 }
 
 fn format_subject_argument(subject: &Subject) -> String {
@@ -111,17 +116,15 @@ fn format_action(action: &Action) -> String {
 }
 
 fn format_flag(flag: &Flag) -> String {
-    let valued = |name: &str, value: &Option<String>| match value {
-        Some(value) => format!("{name} {}", foreign_word(value)),
-        None => name.to_owned(),
-    };
     match flag {
         Flag::Adopt => "--adopt".to_owned(),
-        Flag::Context(context) => valued("--context", context),
+        Flag::Context(Some(context)) => format!("--context {}", foreign_word(context)),
+        Flag::Context(None) => "--context".to_owned(),
         Flag::ControlPlane(name) => format!("--control-plane {}", quote_word(name)),
         Flag::DeleteData => "--delete-data".to_owned(),
         Flag::LockWait(duration) => format!("--lock-wait {duration}"),
-        Flag::Namespace(namespace) => valued("--namespace", namespace),
+        Flag::Namespace(Some(namespace)) => format!("--namespace {}", foreign_word(namespace)),
+        Flag::Namespace(None) => "--namespace".to_owned(),
         Flag::Patch => "--patch FILE".to_owned(),
         Flag::ResetValues => "--reset-values".to_owned(),
         Flag::ReuseValues => "--reuse-values".to_owned(),

@@ -12,14 +12,11 @@ impl Columns {
     /// Columns for these rows, the titles among them.
     pub(crate) fn from_rows(rows: &[Vec<String>]) -> Self {
         let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |column: usize| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| text_width(&visible_cell(cell)))
-                .max()
-                .unwrap_or_default()
-        };
-        Self((0..columns).map(width).collect())
+        let widths = (0..columns).map(|column| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| text_width(&visible_cell(cell))).max().unwrap_or_default()
+        });
+        Self(widths.collect())
     }
 
     /// One line, with its end.

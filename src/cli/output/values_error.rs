@@ -7,12 +7,9 @@ use crate::install::release_spec::LARGEST_VALUES;
 
 /// The error of values of that many bytes.
 pub(crate) fn too_large(size: usize) -> CliError {
-    let kib = |bytes: usize| bytes.div_ceil(1024);
-    CliError::usage(
-        "ValuesTooLarge",
-        format!("the values have {} KiB, but a record can store only {} KiB", kib(size), kib(LARGEST_VALUES)),
-    )
-    .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
+    let (kib, largest) = (size.div_ceil(1024), LARGEST_VALUES.div_ceil(1024));
+    CliError::usage("ValuesTooLarge", format!("the values have {kib} KiB, but a record can store only {largest} KiB"))
+        .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
 }
 
 /// A name that Kubernetes would refuse.

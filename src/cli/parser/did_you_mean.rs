@@ -150,10 +150,9 @@ pub(crate) fn add_suggestion(mut error: Error, argv: &[OsString], tree: &Command
 
 /// The commands that do what `word`, given behind `before`, asks for.
 fn suggest_commands(before: &str, word: &str, tree: &Command) -> Vec<String> {
-    let both = format!("{before} {word}");
-    let known = |asked: &str| ELSEWHERE.iter().find(|(theirs, _)| *theirs == asked).map(|(_, ours)| *ours);
-    if let Some(ours) = known(&both).or_else(|| known(word)) {
-        return vec![ours.to_owned()];
+    let asked = [format!("{before} {word}"), word.to_owned()];
+    if let Some((_, ours)) = asked.iter().find_map(|asked| ELSEWHERE.iter().find(|(theirs, _)| theirs == asked)) {
+        return vec![(*ours).to_owned()];
     }
     let mut found = Vec::new();
     collect_commands(tree, "", word, &mut found);
@@ -188,22 +187,24 @@ mod tests {
         }
     }
 
+    fn render_usage_error(tree: &Command, argv: &[&str]) -> String {
+        let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
+        let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
+        add_suggestion(error, &argv, tree, "fleetctl").render().to_string()
+    }
+
     #[test]
     fn flags_of_helm_lead_to_what_there_is() {
         let tree = crate::cli::command_tree();
-        let tip = |argv: &[&str]| {
-            let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-            let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
-            add_suggestion(error, &argv, &tree, "fleetctl").render().to_string()
-        };
         for (flag, ours) in FLAGS {
-            let text = tip(&["fleetctl", "install", "control-plane", "demo", flag]);
+            let text = render_usage_error(&tree, &["fleetctl", "install", "control-plane", "demo", flag]);
             assert!(text.contains(&format!("tip: {ours}\n")), "{flag}: {text}");
             assert!(!text.contains("to pass"), "{text}");
         }
-        let text = tip(&["fleetctl", "install", "control-plane", "demo", "-f", "a.yaml", "b.yaml"]);
+        let argv = ["fleetctl", "install", "control-plane", "demo", "-f", "a.yaml", "b.yaml"];
+        let text = render_usage_error(&tree, &argv);
         assert!(text.contains("tip: repeat the flag for each values file: '--values b.yaml'"), "{text}");
-        let text = tip(&["fleetctl", "lint", "-f", "a.yaml", "b.yaml"]);
+        let text = render_usage_error(&tree, &["fleetctl", "lint", "-f", "a.yaml", "b.yaml"]);
         assert!(text.contains("--values b.yaml"), "{text}");
     }
 

@@ -23,10 +23,9 @@ pub(crate) fn group_help(tree: Command) -> Command {
     for (place, name) in GROUPS.iter().flat_map(|(_, names)| *names).enumerate() {
         whole = whole.mut_subcommand(name, |command| command.display_order(place));
     }
-    let part = |command: Command, template: &'static str| command.help_template(template).render_help();
-    let list = part(whole.clone(), "{subcommands}").ansi().to_string();
-    let head = part(whole.clone(), "{about-with-newline}\n{usage-heading} {usage}\n").ansi().to_string();
-    let rest = part(whole.mut_subcommands(|command| command.hide(true)), "{all-args}{after-help}").ansi().to_string();
+    let list = render_help_part(whole.clone(), "{subcommands}");
+    let head = render_help_part(whole.clone(), "{about-with-newline}\n{usage-heading} {usage}\n");
+    let rest = render_help_part(whole.mut_subcommands(|command| command.hide(true)), "{all-args}{after-help}");
 
     let header = tree.get_styles().get_header();
     let mut help = head;
@@ -40,6 +39,10 @@ pub(crate) fn group_help(tree: Command) -> Command {
     }
     let _ = write!(help, "\n{rest}");
     tree.override_help(StyledStr::from(help))
+}
+
+fn render_help_part(command: Command, template: &'static str) -> String {
+    command.help_template(template).render_help().ansi().to_string()
 }
 
 #[cfg(test)]

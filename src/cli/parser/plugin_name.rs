@@ -102,9 +102,10 @@ impl FromStr for PluginName {
 }
 
 fn is_name(text: &str) -> bool {
-    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let has_ends = |text: &str| !text.starts_with('-') && !text.ends_with('-');
-    (1..=LONGEST).contains(&text.len()) && text.chars().all(is_inner) && has_ends(text)
+    (1..=LONGEST).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 impl PluginName {

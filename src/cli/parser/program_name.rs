@@ -1,7 +1,7 @@
 //! Help under the name that the user typed: examples are copied from it.
 
+use clap::Command;
 use clap::builder::StyledStr;
-use clap::{Arg, Command};
 
 /// Name of the program in the texts of the tree as they are written.
 const WRITTEN: &str = "fleetctl";
@@ -12,20 +12,26 @@ pub(crate) fn rename_tree(tree: Command, name: &'static str) -> Command {
 }
 
 fn rename_command(mut command: Command, name: &'static str) -> Command {
-    let text = |text: Option<&StyledStr>| {
-        text.map(|text| StyledStr::from(replace_program_name(&text.ansi().to_string(), name)))
-    };
-    if let Some(about) = text(command.get_about()) {
+    if let Some(about) = command.get_about() {
+        let about = rename_styled_text(about, name);
         command = command.about(about);
     }
-    if let Some(after) = text(command.get_after_help()) {
+    if let Some(after) = command.get_after_help() {
+        let after = rename_styled_text(after, name);
         command = command.after_help(after);
     }
-    let arg = |arg: Arg| match text(arg.get_help()) {
-        Some(help) => arg.help(help),
+    let command = command.mut_args(|arg| match arg.get_help() {
+        Some(help) => {
+            let help = rename_styled_text(help, name);
+            arg.help(help)
+        }
         None => arg,
-    };
-    command.mut_args(arg).mut_subcommands(|sub| rename_command(sub, name))
+    });
+    command.mut_subcommands(|sub| rename_command(sub, name))
+}
+
+fn rename_styled_text(text: &StyledStr, name: &str) -> StyledStr {
+    StyledStr::from(replace_program_name(&text.ansi().to_string(), name))
 }
 
 /// A text with another name wherever the program is run: where its name is a word of its own, with something behind it.
@@ -72,11 +78,14 @@ mod tests {
     fn no_line_of_an_example_is_so_long_that_it_is_wrapped() {
         let mut found = Vec::new();
         all(&cli::command_tree(), "", &mut found);
-        let runs = |line: &str| ["kubectl ", "fleetctl "].iter().any(|word| line.trim_start().starts_with(word));
         let long: Vec<(&String, &str)> = found
             .iter()
             .flat_map(|(path, after)| after.lines().map(move |line| (path, line)))
-            .filter(|(_, line)| line.chars().count() > 100 && (runs(line) || line.starts_with("    ")))
+            .filter(|(_, line)| {
+                let start = line.trim_start();
+                let runs = start.starts_with("kubectl ") || start.starts_with("fleetctl ");
+                line.chars().count() > 100 && (runs || line.starts_with("    "))
+            })
             .collect();
         assert_eq!(long, Vec::new());
     }

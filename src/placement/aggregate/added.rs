@@ -24,9 +24,9 @@ impl Serving<'_> {
             conditions::complete_conditions(&mut all, &self.copies, self.source.generation);
             conditions::insert_conditions(status, all);
         }
-        let observes = |copy: &&CopyStatus| copy.status_field("observedGeneration").is_some();
         // A controller that writes no generation is not waited for.
-        let mut observing = self.copies.iter().filter(|copy| observes(copy)).peekable();
+        let mut observing =
+            self.copies.iter().filter(|copy| copy.status_field("observedGeneration").is_some()).peekable();
         if observing.peek().is_some()
             && observing.all(|copy| copy.has_observed())
             && self.copies.iter().all(|copy| copy.status.is_some())

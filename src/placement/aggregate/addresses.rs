@@ -35,14 +35,13 @@ impl Serving<'_> {
 
 /// Returns the fields of an address that the API server takes; `None` for one that is none.
 fn sanitize_address(found: &Value, has_mode: bool) -> Option<Value> {
-    let text = |field: &str| found.get(field).and_then(Value::as_str);
     let mut address = Map::new();
-    if let Some(ip) = text("ip").filter(|ip| parse_address(ip).is_some()) {
+    if let Some(ip) = found["ip"].as_str().filter(|ip| parse_address(ip).is_some()) {
         address.insert("ip".to_owned(), ip.into());
-        let mode = text("ipMode").filter(|mode| has_mode && ["VIP", "Proxy"].contains(mode));
+        let mode = found["ipMode"].as_str().filter(|mode| has_mode && ["VIP", "Proxy"].contains(mode));
         address.extend(mode.map(|mode| ("ipMode".to_owned(), mode.into())));
     }
-    if let Some(host) = text("hostname").filter(|host| is_subdomain(host) && parse_address(host).is_none()) {
+    if let Some(host) = found["hostname"].as_str().filter(|host| is_subdomain(host) && parse_address(host).is_none()) {
         address.insert("hostname".to_owned(), host.into());
     }
     if address.is_empty() {

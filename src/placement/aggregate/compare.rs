@@ -13,8 +13,7 @@ pub(super) fn is_same_status(new: &Map<String, Value>, old: &Value, group: &str,
     let empty = Map::new();
     let old = old.as_object().unwrap_or(&empty);
     let (is_added, fields) = (is_added_kind(group, kind), reported_fields(group, kind));
-    let is_written = |name: &str| is_added || fields.contains(&name);
-    let names = new.keys().chain(old.keys().filter(|name| is_written(name)));
+    let names = new.keys().chain(old.keys().filter(|name| is_added || fields.contains(&name.as_str())));
     names.into_iter().all(|name| {
         let (new, old) = (new.get(name).unwrap_or(&Value::Null), old.get(name).unwrap_or(&Value::Null));
         if name == "conditions" { has_same_conditions(new, old, is_added) } else { is_same(new, old, is_added) }
@@ -39,12 +38,13 @@ fn is_same(new: &Value, old: &Value, is_added: bool) -> bool {
         return true;
     }
     match (new, old) {
-        (Value::Object(new), Value::Object(old)) => {
-            let set_by_server = |name: &&String| new.contains_key(*name) || !DEFAULTED.contains(&name.as_str());
-            new.keys().chain(old.keys()).filter(set_by_server).all(|name| {
+        (Value::Object(new), Value::Object(old)) => new
+            .keys()
+            .chain(old.keys())
+            .filter(|name| new.contains_key(*name) || !DEFAULTED.contains(&name.as_str()))
+            .all(|name| {
                 is_same(new.get(name).unwrap_or(&Value::Null), old.get(name).unwrap_or(&Value::Null), is_added)
-            })
-        }
+            }),
         (Value::Array(new), Value::Array(old)) => {
             new.len() == old.len() && new.iter().zip(old).all(|(new, old)| is_same(new, old, is_added))
         }
@@ -54,8 +54,7 @@ fn is_same(new: &Value, old: &Value, is_added: bool) -> bool {
 
 /// Compares conditions by type: servers keep them in an order of their own.
 fn has_same_conditions(new: &Value, old: &Value, is_added: bool) -> bool {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (new, old) = (list(new), list(old));
+    let [new, old] = [new, old].map(|value| value.as_array().cloned().unwrap_or_default());
     new.len() == old.len()
         && new
             .iter()

@@ -101,11 +101,9 @@ pub(super) fn decided_condition(type_: &str, status: &str, deciding: &Deciding<'
     if !message.is_empty() {
         condition["message"] = message.into();
     }
-    let latest =
-        |time: fn(&Reported) -> &Option<String>| deciding.iter().filter_map(|(_, one)| time(one).clone()).max();
     for (name, time) in [
-        ("lastUpdateTime", latest(|reported| &reported.updated)),
-        ("lastTransitionTime", latest(|reported| &reported.changed)),
+        ("lastUpdateTime", deciding.iter().filter_map(|(_, one)| one.updated.as_deref()).max()),
+        ("lastTransitionTime", deciding.iter().filter_map(|(_, one)| one.changed.as_deref()).max()),
     ] {
         if let Some(time) = time {
             condition[name] = time.into();

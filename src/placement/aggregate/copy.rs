@@ -74,11 +74,12 @@ impl CopyStatus {
         if self.lost.is_some() {
             return (0, 0);
         }
-        let count = |field| self.count_field(kind, field);
         match kind {
-            "Deployment" | "StatefulSet" | "ReplicaSet" => (count("availableReplicas"), count("readyReplicas")),
-            "DaemonSet" => (count("numberAvailable"), count("numberReady")),
-            "Job" => (i64::from(self.is_true("Complete")), count("succeeded")),
+            "Deployment" | "StatefulSet" | "ReplicaSet" => {
+                (self.count_field(kind, "availableReplicas"), self.count_field(kind, "readyReplicas"))
+            }
+            "DaemonSet" => (self.count_field(kind, "numberAvailable"), self.count_field(kind, "numberReady")),
+            "Job" => (i64::from(self.is_true("Complete")), self.count_field(kind, "succeeded")),
             "Pod" => (i64::from(self.is_true("Ready")), self.phase_rank(&["Pending", "Running", "Succeeded"])),
             "PersistentVolumeClaim" => (self.phase_rank(&["Pending", "Bound"]), 0),
             _ => (i64::from(self.applied && self.status.is_some()), 0),

@@ -28,15 +28,13 @@ impl Serving<'_> {
             }
         }
         let count = self.copies.len();
-        let holding =
-            |type_| reports(&self.copies, type_).into_iter().filter(|(_, one)| one.is_true()).collect::<Deciding<'_>>();
-        let (failed, complete) = (holding("Failed"), holding("Complete"));
+        let [failed, complete] = ["Failed", "Complete"].map(|type_| self.true_reports(type_));
         if !failed.is_empty() {
             let conditions = ["FailureTarget", "Failed"].map(|type_| decided_condition(type_, "True", &failed, count));
             self.end_job(status, conditions.into());
         } else if count > 0 && complete.len() == count {
             let done = decided_condition("Complete", "True", &complete, count);
-            let met = holding("SuccessCriteriaMet");
+            let met = self.true_reports("SuccessCriteriaMet");
             let mut met = decided_condition(
                 "SuccessCriteriaMet",
                 "True",
@@ -58,6 +56,11 @@ impl Serving<'_> {
             });
             conditions::insert_conditions(status, others);
         }
+    }
+
+    /// Returns the copies of which a condition is true.
+    fn true_reports(&self, type_: &str) -> Deciding<'_> {
+        reports(&self.copies, type_).into_iter().filter(|(_, one)| one.is_true()).collect()
     }
 
     fn end_job(&self, status: &mut Map<String, Value>, mut conditions: Vec<Value>) {
@@ -104,11 +107,16 @@ fn is_indexes(text: &str) -> bool {
 /// Returns the texts of a reference to a Job, without the version, which changes whenever the Job does.
 fn sanitize_job_reference(found: &Value) -> Option<Value> {
     let fields = ["apiVersion", "kind", "namespace", "name", "uid"];
-    let text = |field: &str| {
-        let text = found.get(field)?.as_str().filter(|text| text.len() <= 253)?;
-        Some((field.to_owned(), Value::from(text)))
-    };
-    found.is_object().then(|| fields.into_iter().filter_map(text).collect::<Map<_, _>>().into())
+    found.is_object().then(|| {
+        fields
+            .into_iter()
+            .filter_map(|field| {
+                let text = found.get(field)?.as_str().filter(|text| text.len() <= 253)?;
+                Some((field.to_owned(), Value::from(text)))
+            })
+            .collect::<Map<_, _>>()
+            .into()
+    })
 }
 
 /// Keeps what an API server does not let fall, and completes the times of an end.

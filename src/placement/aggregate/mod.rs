@@ -140,17 +140,16 @@ impl Source<'_> {
 
     /// Keeps what the source has and what must not be withdrawn, because copies are new or silent.
     fn carry_over(&self, status: &mut Map<String, Value>, previous: &Value, now: Timestamp) {
-        let generation = |value: Option<&Value>| value.and_then(Value::as_i64).filter(|seen| *seen <= self.generation);
-        let observed = [generation(status.get("observedGeneration")), generation(previous.get("observedGeneration"))];
-        if let Some(observed) = observed.into_iter().flatten().max() {
+        let observed = [status.get("observedGeneration"), previous.get("observedGeneration")];
+        let observed = observed.into_iter().flatten().filter_map(Value::as_i64);
+        if let Some(observed) = observed.filter(|seen| *seen <= self.generation).max() {
             status.insert("observedGeneration".to_owned(), observed.into());
         }
         for field in ["phase", "lastScheduleTime", "lastSuccessfulTime", "lastScaleTime"] {
             let was = previous.get(field).and_then(Value::as_str);
             let is_time = field != "phase";
-            let is_older = |now: &Value| is_time && now.as_str() < was;
             if let Some(was) = was.filter(|_| !self.is_added_kind())
-                && status.get(field).is_none_or(is_older)
+                && status.get(field).is_none_or(|now| is_time && now.as_str() < Some(was))
             {
                 status.insert(field.to_owned(), was.into());
             }
@@ -176,10 +175,14 @@ impl Source<'_> {
             carry_times(condition, old, self.copies.len() > 1, self.kind == "Deployment", now);
         }
         if is_silent {
-            let is_new = |old: &&Value| {
-                old["reason"] != conditions::CLUSTER_LOST && !all.iter().any(|one| one["type"] == old["type"])
-            };
-            let kept: Vec<Value> = before.iter().filter(is_new).take(LIST).cloned().collect();
+            let kept: Vec<Value> = before
+                .iter()
+                .filter(|old| {
+                    old["reason"] != conditions::CLUSTER_LOST && !all.iter().any(|one| one["type"] == old["type"])
+                })
+                .take(LIST)
+                .cloned()
+                .collect();
             all.extend(kept);
         }
         conditions::insert_conditions(status, all);
@@ -189,17 +192,16 @@ impl Source<'_> {
 /// Completes the times of a condition from what it was before.
 fn carry_times(condition: &mut Value, old: Option<&Value>, is_of_several: bool, has_update: bool, now: Timestamp) {
     let Some(now) = typed::format_time(now) else { return };
-    let keep = |field: &str| {
-        let old = old.filter(|old| old["status"] == condition["status"])?;
-        old[field].as_str().map(str::to_owned)
-    };
-    let (kept, own) = (keep("lastTransitionTime"), condition["lastTransitionTime"].as_str().map(str::to_owned));
+    let (kept, own) = (
+        keep_old_time(old, condition, "lastTransitionTime"),
+        condition["lastTransitionTime"].as_str().map(str::to_owned),
+    );
     let changed = if is_of_several { kept.or(own) } else { own.or(kept) };
     let says_same = old.is_some_and(|old| {
         ["status", "reason", "message"].iter().all(|field| old.get(*field) == condition.get(*field))
     });
     let updated = condition["lastUpdateTime"].as_str().map(str::to_owned);
-    let updated = updated.or_else(|| keep("lastUpdateTime").filter(|_| says_same));
+    let updated = updated.or_else(|| keep_old_time(old, condition, "lastUpdateTime").filter(|_| says_same));
     condition["lastTransitionTime"] = changed.unwrap_or_else(|| now.clone()).into();
     if has_update {
         condition["lastUpdateTime"] = updated.unwrap_or(now).into();
@@ -208,10 +210,15 @@ fn carry_times(condition: &mut Value, old: Option<&Value>, is_of_several: bool, 
     }
 }
 
+/// Returns a time of the former condition, if the condition still has its status.
+fn keep_old_time(old: Option<&Value>, condition: &Value, field: &str) -> Option<String> {
+    let old = old.filter(|old| old["status"] == condition["status"])?;
+    old[field].as_str().map(str::to_owned)
+}
+
 /// Shortens the lists of a status that is too large.
 fn bound_lists(status: &mut Map<String, Value>) {
-    let size = |status: &Map<String, Value>| serde_json::to_string(status).map_or(0, |text| text.len());
-    while size(status) > LARGEST {
+    while serde_json::to_string(&*status).map_or(0, |text| text.len()) > LARGEST {
         let longest = status
             .iter_mut()
             .filter_map(|(_, value)| match value {
@@ -238,8 +245,11 @@ impl Serving<'_> {
 
     /// Sums of fields that not every Kubernetes has.
     fn sum_optional_fields(&self, fields: &[&str], status: &mut Map<String, Value>) {
-        let is_there = |field: &&&str| self.copies.iter().any(|copy| copy.status_field(field).is_some());
-        let fields: Vec<&str> = fields.iter().filter(is_there).copied().collect();
+        let fields: Vec<&str> = fields
+            .iter()
+            .filter(|field| self.copies.iter().any(|copy| copy.status_field(field).is_some()))
+            .copied()
+            .collect();
         self.sum_fields(&fields, status);
     }
 

@@ -87,14 +87,12 @@ impl Serving<'_> {
         const COMPLETE: &str = "NewReplicaSetAvailable";
         let all = reports(&self.copies, "Progressing");
         let count = self.copies.len();
-        let of_status =
-            |status: &str| all.iter().filter(|(_, one)| one.status == status).cloned().collect::<Deciding<'_>>();
-        let mut failed = of_status("False");
+        let [mut failed, unknown] = ["False", "Unknown"]
+            .map(|status| all.iter().filter(|(_, one)| one.status == status).cloned().collect::<Deciding<'_>>());
         if !failed.is_empty() {
             failed.sort_by_key(|(_, one)| one.reason.as_deref() != Some("ProgressDeadlineExceeded"));
             return Some(decided_condition("Progressing", "False", &failed, count));
         }
-        let unknown = of_status("Unknown");
         if !unknown.is_empty() {
             return Some(decided_condition("Progressing", "Unknown", &unknown, count));
         }
@@ -133,15 +131,20 @@ impl Serving<'_> {
 
     /// The revisions of the first copy that is not at its newest one, else of the first.
     fn aggregate_revisions(&self, status: &mut Map<String, Value>) {
-        let revision = |copy: &CopyStatus, field: &str| {
-            copy.text_field(field).filter(|name| is_subdomain(name)).map(str::to_owned)
-        };
-        let both = |copy: &&CopyStatus| Some((revision(copy, "currentRevision")?, revision(copy, "updateRevision")?));
-        let all: Vec<(String, String)> = self.copies.iter().filter_map(both).collect();
+        let all: Vec<(String, String)> = self
+            .copies
+            .iter()
+            .filter_map(|copy| Some((read_revision(copy, "currentRevision")?, read_revision(copy, "updateRevision")?)))
+            .collect();
         let behind = all.iter().find(|(current, update)| current != update).or(all.first());
         if let Some((current, update)) = behind {
             status.insert("currentRevision".to_owned(), current.as_str().into());
             status.insert("updateRevision".to_owned(), update.as_str().into());
         }
     }
+}
+
+/// Returns the name of a revision that a copy reports.
+fn read_revision(copy: &CopyStatus, field: &str) -> Option<String> {
+    copy.text_field(field).filter(|name| is_subdomain(name)).map(str::to_owned)
 }

@@ -82,9 +82,12 @@ fn one_copy_has_its_conditions_word_for_word() {
     assert_eq!(status("Deployment", &[copy("a", deployment(&all))])["conditions"], json!(all));
 }
 
+fn complete_copy(cluster: &str) -> CopyStatus {
+    copy(cluster, deployment(&[available(), complete()]))
+}
+
 #[test]
 fn of_several_copies_the_worst_decides_and_is_named() {
-    let good = || copy("a", deployment(&[available(), complete()]));
     let stuck = condition("Progressing", FALSE, "ProgressDeadlineExceeded", "timed out");
     let updated = condition("Progressing", TRUE, "ReplicaSetUpdated", "at work");
     for (other, status_, reason, message) in [
@@ -92,18 +95,18 @@ fn of_several_copies_the_worst_decides_and_is_named() {
         (updated, TRUE, "ReplicaSetUpdated", "at work; on b"),
         (stuck, FALSE, "ProgressDeadlineExceeded", "timed out; on b"),
     ] {
-        let found = status("Deployment", &[good(), copy("b", deployment(&[available(), other]))]);
+        let found = status("Deployment", &[complete_copy("a"), copy("b", deployment(&[available(), other]))]);
         let found = find(&found, "Progressing");
         assert_eq!(found["status"], status_);
         assert_eq!((&found["reason"], &found["message"]), (&json!(reason), &json!(message)));
     }
-    let found = status("Deployment", &[good(), silent("b")]);
+    let found = status("Deployment", &[complete_copy("a"), silent("b")]);
     assert_eq!(find(&found, "Available")["status"], FALSE);
     assert_ne!(find(&found, "Progressing")["reason"], "NewReplicaSetAvailable");
     let found = status(
         "Deployment",
         &[
-            good(),
+            complete_copy("a"),
             copy(
                 "b",
                 deployment(&[
@@ -117,35 +120,38 @@ fn of_several_copies_the_worst_decides_and_is_named() {
     assert_eq!(find(&found, "ReplicaFailure")["message"], "exceeded quota; on b");
 }
 
+fn leaving_copy() -> CopyStatus {
+    CopyStatus { leaving: true, ..complete_copy("a") }
+}
+
 #[test]
 fn while_something_moves_the_better_of_both_sides_counts() {
-    let old = || CopyStatus { leaving: true, ..copy("a", deployment(&[available(), complete()])) };
     let new =
         copy("b", json!({ "replicas": 3, "updatedReplicas": 3, "unavailableReplicas": 3, "observedGeneration": 1 }));
-    let moving = [old(), new.clone()];
+    let moving = [leaving_copy(), new.clone()];
     let found: Value = Source { duplicate: true, ..source("Deployment", &moving) }.aggregate_status().into();
     assert_eq!((found["readyReplicas"].as_i64(), found["observedGeneration"].as_i64()), (Some(3), Some(7)));
     assert_eq!(find(&found, "Available")["status"], TRUE);
-    let ready = [old(), copy("b", deployment(&[available(), complete()]))];
+    let ready = [leaving_copy(), complete_copy("b")];
     assert_eq!(status("Deployment", &ready)["replicas"], 3, "one side only");
-    let lost = [CopyStatus { lost: Some("no report".to_owned()), ..old() }, new.clone()];
+    let lost = [CopyStatus { lost: Some("no report".to_owned()), ..leaving_copy() }, new.clone()];
     assert_eq!(status("Deployment", &lost)["readyReplicas"], 0, "what is lost serves nobody");
-    let divided = [old(), new, copy("c", deployment(&[available(), complete()]))];
+    let divided = [leaving_copy(), new, complete_copy("c")];
     assert_eq!(status("Deployment", &divided)["readyReplicas"], 6);
+}
+
+fn lost_copy(cluster: &str) -> CopyStatus {
+    CopyStatus { lost: Some("its agent has not reported".to_owned()), ..complete_copy(cluster) }
 }
 
 #[test]
 fn a_workload_of_lost_clusters_is_not_available() {
-    let lost = |cluster: &str| CopyStatus {
-        lost: Some("its agent has not reported".to_owned()),
-        ..copy(cluster, deployment(&[available(), complete()]))
-    };
     for kind in ["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"] {
-        let found = status(kind, &[lost("a")]);
+        let found = status(kind, &[lost_copy("a")]);
         let found = find(&found, "Available");
         assert_eq!((&found["status"], &found["reason"]), (&json!(FALSE), &json!("ClusterLost")), "{kind}");
         assert!(found["message"].as_str().unwrap().starts_with("cluster \"a\" is lost: its agent has not reported"));
-        let found = status(kind, &[lost("a"), copy("b", deployment(&[available(), complete()]))]);
+        let found = status(kind, &[lost_copy("a"), complete_copy("b")]);
         assert_ne!(find(&found, "Available")["reason"], "ClusterLost", "{kind}: one of two");
     }
     let previous = json!({ "replicas": 1, "conditions": [condition("Available", FALSE, "ClusterLost", "x")] });
@@ -155,7 +161,7 @@ fn a_workload_of_lost_clusters_is_not_available() {
 
 #[test]
 fn nothing_is_taken_back_because_a_copy_is_new() {
-    let whole = write("Deployment", &[copy("a", deployment(&[available(), complete()]))], &Value::Null).unwrap();
+    let whole = write("Deployment", &[complete_copy("a")], &Value::Null).unwrap();
     assert_eq!(whole["observedGeneration"], 7);
     let found = write("Deployment", &[silent("a")], &whole).unwrap();
     assert_eq!(
@@ -164,7 +170,7 @@ fn nothing_is_taken_back_because_a_copy_is_new() {
     );
     let failure = condition("ReplicaFailure", TRUE, "FailedCreate", "x");
     let failed = write("Deployment", &[copy("a", deployment(&[available(), complete(), failure]))], &whole).unwrap();
-    let healed = write("Deployment", &[copy("a", deployment(&[available(), complete()]))], &failed).unwrap();
+    let healed = write("Deployment", &[complete_copy("a")], &failed).unwrap();
     assert_eq!(find(&healed, "ReplicaFailure"), &Value::Null);
 }
 
@@ -188,10 +194,9 @@ fn the_same_status_is_written_once() {
 #[test]
 fn transition_times_move_only_with_the_status() {
     let previous = json!({ "conditions": [condition("Available", TRUE, "MinimumReplicasAvailable", "x")] });
-    let later =
-        |status: &str| json!({ "type": "Available", "status": status, "lastTransitionTime": "2026-01-03T00:00:00Z" });
     for (status_, expected) in [(TRUE, "2026-01-01T00:00:00Z"), (FALSE, "2026-01-03T00:00:00Z")] {
-        let copies = [copy("a", deployment(&[later(status_)])), copy("b", deployment(&[later(status_)]))];
+        let later = json!({ "type": "Available", "status": status_, "lastTransitionTime": "2026-01-03T00:00:00Z" });
+        let copies = ["a", "b"].map(|cluster| copy(cluster, deployment(std::slice::from_ref(&later))));
         let found = write("Deployment", &copies, &previous).unwrap();
         assert_eq!(find(&found, "Available")["lastTransitionTime"], expected);
     }
@@ -200,13 +205,14 @@ fn transition_times_move_only_with_the_status() {
     assert_eq!(find(&found, "Available")["lastTransitionTime"], "2026-01-05T00:00:00Z");
 }
 
+fn done_job(time: &str) -> Value {
+    json!({ "succeeded": 1, "active": 0, "startTime": "2026-01-01T00:00:00Z", "completionTime": time,
+        "conditions": [condition("Complete", TRUE, "", "")] })
+}
+
 #[test]
 fn a_job_ends_as_an_api_server_takes_it() {
-    let done = |time: &str| {
-        json!({ "succeeded": 1, "active": 0, "startTime": "2026-01-01T00:00:00Z", "completionTime": time,
-            "conditions": [condition("Complete", TRUE, "", "")] })
-    };
-    let copies = [copy("a", done("2026-01-01T00:01:00Z")), copy("b", done("2026-01-01T00:02:00Z"))];
+    let copies = [copy("a", done_job("2026-01-01T00:01:00Z")), copy("b", done_job("2026-01-01T00:02:00Z"))];
     let found = write("Job", &copies, &json!({ "startTime": "2025-12-31T00:00:00Z", "failed": 4 })).unwrap();
     assert_eq!(found["conditions"][0]["type"], "SuccessCriteriaMet");
     assert_eq!(found["conditions"][1]["type"], "Complete");
@@ -233,63 +239,78 @@ fn a_job_ends_as_an_api_server_takes_it() {
     assert_eq!(write("Job", &[early], &json!({})).unwrap()["completionTime"], "2026-01-02T00:00:00Z");
 }
 
+fn running_pod_status(phase: &str, ready: &str) -> Value {
+    json!({ "phase": phase, "podIP": "10.0.0.1", "conditions": [condition("Ready", ready, "R", "")],
+        "containerStatuses": [{ "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 1,
+            "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } }, { "name": 5 }, 7] })
+}
+
 #[test]
 fn the_worst_pod_counts_and_shows_its_containers() {
-    let pod = |phase: &str, ready: &str| {
-        json!({ "phase": phase, "podIP": "10.0.0.1", "conditions": [condition("Ready", ready, "R", "")],
-            "containerStatuses": [{ "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 1,
-                "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } }, { "name": 5 }, 7] })
-    };
-    let found = status("Pod", &[copy("a", pod("Running", TRUE)), copy("b", pod("Pending", FALSE))]);
+    let found = status(
+        "Pod",
+        &[copy("a", running_pod_status("Running", TRUE)), copy("b", running_pod_status("Pending", FALSE))],
+    );
     assert_eq!((&found["phase"], &find(&found, "Ready")["status"]), (&json!("Pending"), &json!(FALSE)));
-    let found = status("Pod", &[copy("a", pod("Running", TRUE))]);
+    let found = status("Pod", &[copy("a", running_pod_status("Running", TRUE))]);
     assert_eq!((&found["podIP"], &found["podIPs"]), (&json!("10.0.0.1"), &json!([{ "ip": "10.0.0.1" }])));
     assert_eq!(found["containerStatuses"].as_array().unwrap().len(), 1);
     assert_eq!(found["containerStatuses"][0]["state"]["running"]["startedAt"], "2026-01-01T00:00:00Z");
-    assert_eq!(write("Pod", &[copy("a", pod("Running", TRUE))], &json!({ "phase": "Succeeded" })), None);
+    assert_eq!(write("Pod", &[copy("a", running_pod_status("Running", TRUE))], &json!({ "phase": "Succeeded" })), None);
     assert_eq!(write("Pod", &[silent("a")], &json!({ "phase": "Pending" })), None);
     let mapped = json!({ "phase": "Running", "podIP": "::ffff:1.2.3.4" });
     assert_eq!(status("Pod", &[copy("a", mapped)]).get("podIP"), None);
 }
 
+fn bound_claim(size: &str) -> Value {
+    json!({ "phase": "Bound", "capacity": { "storage": size }, "accessModes": ["ReadWriteOnce", "x"] })
+}
+
 #[test]
 fn a_claim_has_the_least_capacity_of_its_copies() {
-    let bound = |size: &str| json!({ "phase": "Bound", "capacity": { "storage": size }, "accessModes": ["ReadWriteOnce", "x"] });
-    let found = status("PersistentVolumeClaim", &[copy("a", bound("2Gi")), copy("b", bound("1500Mi"))]);
+    let found = status("PersistentVolumeClaim", &[copy("a", bound_claim("2Gi")), copy("b", bound_claim("1500Mi"))]);
     assert_eq!(
         found,
         json!({ "phase": "Bound", "capacity": { "storage": "1500Mi" }, "accessModes": ["ReadWriteOnce"] })
     );
 }
 
+fn stateful_set_revisions(current: &str, update: &str) -> Value {
+    json!({ "currentRevision": current, "updateRevision": update })
+}
+
 #[test]
 fn a_stateful_set_has_the_revisions_of_the_copy_that_is_behind() {
-    let set = |current: &str, update: &str| json!({ "currentRevision": current, "updateRevision": update });
-    let found = status("StatefulSet", &[copy("a", set("w-2", "w-2")), copy("b", set("w-1", "w-2"))]);
+    let found = status(
+        "StatefulSet",
+        &[copy("a", stateful_set_revisions("w-2", "w-2")), copy("b", stateful_set_revisions("w-1", "w-2"))],
+    );
     assert_eq!((&found["currentRevision"], &found["updateRevision"]), (&json!("w-1"), &json!("w-2")));
-    assert_eq!(status("StatefulSet", &[copy("a", set("W 1", "w-2"))]).get("currentRevision"), None);
+    assert_eq!(status("StatefulSet", &[copy("a", stateful_set_revisions("W 1", "w-2"))]).get("currentRevision"), None);
+}
+
+fn widget_status(ready: &str, generation: i64) -> Value {
+    let mut one = condition("Ready", ready, "R", "m");
+    one["observedGeneration"] = generation.into();
+    json!({ "color": "red", "observedGeneration": generation, "conditions": [one] })
 }
 
 #[test]
 fn an_added_kind_has_the_status_of_its_copy_or_their_conditions() {
-    let ready = |status: &str, generation: i64| {
-        let mut one = condition("Ready", status, "R", "m");
-        one["observedGeneration"] = generation.into();
-        json!({ "color": "red", "observedGeneration": generation, "conditions": [one] })
-    };
-    let found = status("Widget", &[copy("a", ready(TRUE, 1))]);
+    let found = status("Widget", &[copy("a", widget_status(TRUE, 1))]);
     assert_eq!((&found["color"], &found["observedGeneration"]), (&json!("red"), &json!(7)));
     assert_eq!(find(&found, "Ready")["observedGeneration"], 7);
-    let found = status("Widget", &[copy("a", ready(TRUE, 0))]);
+    let found = status("Widget", &[copy("a", widget_status(TRUE, 0))]);
     assert_eq!((found.get("observedGeneration"), &find(&found, "Ready")["observedGeneration"]), (None, &json!(6)));
     let stalled = json!({ "observedGeneration": 1, "conditions": [condition("Stalled", TRUE, "S", "no")] });
-    let found = status("Widget", &[copy("a", ready(TRUE, 1)), copy("b", ready(FALSE, 1)), copy("c", stalled)]);
+    let found =
+        status("Widget", &[copy("a", widget_status(TRUE, 1)), copy("b", widget_status(FALSE, 1)), copy("c", stalled)]);
     assert_eq!(
         (&find(&found, "Ready")["status"], &find(&found, "Ready")["message"]),
         (&json!(FALSE), &json!("m; on b"))
     );
     assert_eq!((&find(&found, "Stalled")["status"], found.get("color")), (&json!(TRUE), None));
-    let found = status("Widget", &[copy("a", ready(TRUE, 1)), silent("b")]);
+    let found = status("Widget", &[copy("a", widget_status(TRUE, 1)), silent("b")]);
     assert_eq!(find(&found, "Ready")["status"], "Unknown");
     let job = [copy("a", json!({ "state": "x" }))];
     let foreign = Source { group: "batch.example.com", ..source("Job", &job) };
@@ -317,7 +338,6 @@ fn budgets_and_autoscalers_have_their_conditions() {
 
 #[test]
 fn one_agents_nonsense_leaves_a_status_that_the_api_server_takes() {
-    let good = || copy("a", json!({ "replicas": 2, "readyReplicas": 2, "availableReplicas": 2 }));
     let most = i64::from(i32::MAX);
     for (bad, replicas, ready, available) in [
         (json!({ "replicas": -7, "readyReplicas": -1 }), 2, 2, 2),
@@ -331,9 +351,15 @@ fn one_agents_nonsense_leaves_a_status_that_the_api_server_takes() {
         ),
     ] {
         for kind in ["Deployment", "StatefulSet", "ReplicaSet"] {
-            let found = status(kind, &[good(), copy("b", bad.clone())]);
-            let of = |field: &str| found[field].as_i64().unwrap();
-            let numbers = [of("replicas"), of("readyReplicas"), of("availableReplicas")];
+            let found = status(
+                kind,
+                &[
+                    copy("a", json!({ "replicas": 2, "readyReplicas": 2, "availableReplicas": 2 })),
+                    copy("b", bad.clone()),
+                ],
+            );
+            let numbers =
+                ["replicas", "readyReplicas", "availableReplicas"].map(|field| found[field].as_i64().unwrap());
             assert_eq!(numbers, [replicas, ready, available], "{kind} {bad}");
             assert_eq!(found.get("conditions"), None);
         }
@@ -366,10 +392,14 @@ fn a_status_stays_small_enough_to_be_compared() {
     assert!(found.to_string().len() <= LARGEST && found["active"].as_array().unwrap().len() > 10);
 }
 
+fn cron_job_status(time: &str) -> Value {
+    json!({ "active": [{ "name": "j", "resourceVersion": time }], "lastScheduleTime": time })
+}
+
 #[test]
 fn cron_jobs_have_the_latest_times() {
-    let cron = |time: &str| json!({ "active": [{ "name": "j", "resourceVersion": time }], "lastScheduleTime": time });
-    let copies = [copy("a", cron("2026-01-02T00:00:00Z")), copy("b", cron("2026-01-01T00:00:00Z"))];
+    let copies =
+        [copy("a", cron_job_status("2026-01-02T00:00:00Z")), copy("b", cron_job_status("2026-01-01T00:00:00Z"))];
     let found = status("CronJob", &copies);
     assert_eq!(
         found,

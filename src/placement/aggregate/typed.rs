@@ -37,11 +37,14 @@ pub(super) fn read_message(value: &Value) -> String {
 pub(super) fn read_reason(value: &Value) -> Option<String> {
     let text = value.as_str().filter(|text| text.len() <= REASON)?;
     let bytes = text.as_bytes();
-    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let is_reason = bytes.first()?.is_ascii_alphabetic()
-        && is_word(bytes.last()?)
-        && bytes.iter().all(|byte| is_word(byte) || b",:".contains(byte));
+        && is_word_byte(*bytes.last()?)
+        && bytes.iter().all(|byte| is_word_byte(*byte) || b",:".contains(byte));
     is_reason.then(|| text.to_owned())
+}
+
+fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// Reads the type of a condition: a qualified name.

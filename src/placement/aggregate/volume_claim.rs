@@ -14,8 +14,11 @@ const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany
 
 impl Serving<'_> {
     pub(super) fn aggregate_volume_claim(&self, status: &mut Map<String, Value>) {
-        let is_in = |phase: &str| self.copies.iter().any(|copy| copy.text_field("phase") == Some(phase));
-        let Some(phase) = PHASES.into_iter().find(|phase| is_in(phase)) else { return };
+        let Some(phase) =
+            PHASES.into_iter().find(|phase| self.copies.iter().any(|copy| copy.text_field("phase") == Some(*phase)))
+        else {
+            return;
+        };
         status.insert("phase".to_owned(), phase.into());
         let all = conditions::merge_conditions(&self.copies);
         conditions::insert_conditions(status, all);

@@ -146,14 +146,9 @@ fn strip_service(manifest: &mut Value, written: &Written) {
 /// Removes the node and the priority unless somebody wrote them, and the volumes of tokens that the API server added.
 fn strip_pod(manifest: &mut Value, written: &Written) {
     strip_unwritten(manifest, written, &["nodeName", "priority", "preemptionPolicy", "tolerations"], &["nodeName"]);
-    let is_token = |volume: &Value| {
-        let sources = volume.pointer("/projected/sources").and_then(Value::as_array);
-        volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))
-            && sources.is_some_and(|sources| sources.iter().any(|one| one.get("serviceAccountToken").is_some()))
-    };
     let Some(volumes) = manifest.pointer_mut("/spec/volumes").and_then(Value::as_array_mut) else { return };
-    let name = |value: &Value| value["name"].as_str().map(str::to_owned);
-    let names: BTreeSet<String> = volumes.iter().filter(|one| is_token(one)).filter_map(name).collect();
+    let tokens = volumes.iter().filter(|one| is_token_volume(one));
+    let names: BTreeSet<String> = tokens.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect();
     let is_kept = |value: &Value| value["name"].as_str().is_none_or(|name| !names.contains(name));
     volumes.retain(is_kept);
     for list in ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"] {
@@ -162,4 +157,11 @@ fn strip_pod(manifest: &mut Value, written: &Written) {
             mounts.retain(is_kept);
         }
     }
+}
+
+/// Returns whether a volume is the token that an API server gives to every pod.
+fn is_token_volume(volume: &Value) -> bool {
+    let sources = volume.pointer("/projected/sources").and_then(Value::as_array);
+    volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))
+        && sources.is_some_and(|sources| sources.iter().any(|one| one.get("serviceAccountToken").is_some()))
 }

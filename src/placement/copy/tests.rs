@@ -57,62 +57,81 @@ fn the_hash_follows_the_copy_and_not_the_source() {
     assert_ne!(copy(&touched).hash, copy(&deployment()).hash);
 }
 
+fn copy_opaque_secret(data: &str) -> Copy {
+    copy(
+        &json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "type": "Opaque", "data": { "k": data } }),
+    )
+}
+
 #[test]
 fn the_data_of_a_secret_is_apart_and_in_the_hash() {
-    let secret = |data: &str| {
-        copy(
-            &json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "type": "Opaque", "data": { "k": data } }),
-        )
-    };
-    let one = secret("YQ==");
+    let one = copy_opaque_secret("YQ==");
     assert!(one.manifest.get("data").is_none());
     assert_eq!(one.manifest["type"], "Opaque");
     assert_eq!(Value::from(one.payload.unwrap()), json!({ "data": { "k": "YQ==" } }));
-    assert_ne!(one.hash, secret("Yg==").hash);
+    assert_ne!(one.hash, copy_opaque_secret("Yg==").hash);
+}
+
+fn copied_service_spec(ip: &str) -> Value {
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" }, "spec": {
+        "clusterIP": ip, "clusterIPs": [ip], "ports": [{ "port": 80, "nodePort": 30_000 }] } });
+    copy(&service).manifest["spec"].clone()
 }
 
 #[test]
 fn a_service_loses_its_addresses_unless_it_is_headless() {
-    let service = |ip: &str| {
-        copy(&json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" }, "spec": {
-            "clusterIP": ip, "clusterIPs": [ip], "ports": [{ "port": 80, "nodePort": 30_000 }] } }))
-        .manifest["spec"]
-            .clone()
-    };
-    assert_eq!(service("10.0.0.1"), json!({ "ports": [{ "port": 80 }] }));
-    assert_eq!(service("None"), json!({ "clusterIP": "None", "clusterIPs": ["None"], "ports": [{ "port": 80 }] }));
+    assert_eq!(copied_service_spec("10.0.0.1"), json!({ "ports": [{ "port": 80 }] }));
+    assert_eq!(
+        copied_service_spec("None"),
+        json!({ "clusterIP": "None", "clusterIPs": ["None"], "ports": [{ "port": 80 }] })
+    );
+}
+
+/// Returns the specification in the copy of an object of which managers wrote these fields.
+fn copied_spec_as_written(mut object: Value, written: &Value) -> Value {
+    object["metadata"]["managedFields"] = json!([{ "fieldsV1": { "f:spec": written } }]);
+    copy(&object).manifest["spec"].clone()
 }
 
 #[test]
 fn what_the_user_wrote_is_copied_and_what_was_allocated_is_not() {
-    let with = |mut object: Value, written: Value| {
-        object["metadata"]["managedFields"] = json!([{ "fieldsV1": { "f:spec": written } }]);
-        copy(&object).manifest["spec"].clone()
-    };
     let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" }, "spec": {
         "clusterIP": "10.96.3.4", "clusterIPs": ["10.96.3.4"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
         "healthCheckNodePort": 31_000,
         "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30_080 }, { "port": 81, "nodePort": 30_081 }] } });
     let ports = json!([{ "port": 80, "protocol": "TCP" }, { "port": 81 }]);
-    assert_eq!(with(service.clone(), json!({})), json!({ "ports": ports }), "nobody wrote any of it");
+    assert_eq!(
+        copied_spec_as_written(service.clone(), &json!({})),
+        json!({ "ports": ports }),
+        "nobody wrote any of it"
+    );
     let written = json!({ "f:clusterIP": {}, "f:ipFamilyPolicy": {},
         "f:ports": { "k:{\"port\":81,\"protocol\":\"TCP\"}": { "f:nodePort": {} } } });
     let ports = json!([{ "port": 80, "protocol": "TCP" }, { "port": 81, "nodePort": 30_081 }]);
     let expected = json!({ "clusterIP": "10.96.3.4", "ipFamilyPolicy": "SingleStack", "ports": ports });
-    assert_eq!(with(service, written), expected);
+    assert_eq!(copied_spec_as_written(service, &written), expected);
 
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "c" },
         "spec": { "storageClassName": "fast", "volumeName": "pv-1" } });
-    assert_eq!(with(claim.clone(), json!({})), json!({}));
-    assert_eq!(with(claim, json!({ "f:storageClassName": {} })), json!({ "storageClassName": "fast" }));
+    assert_eq!(copied_spec_as_written(claim.clone(), &json!({})), json!({}));
+    assert_eq!(
+        copied_spec_as_written(claim, &json!({ "f:storageClassName": {} })),
+        json!({ "storageClassName": "fast" })
+    );
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": {
         "priority": 0, "preemptionPolicy": "PreemptLowerPriority", "tolerations": [{ "key": "k" }] } });
-    assert_eq!(with(pod.clone(), json!({})), json!({}));
-    assert_eq!(with(pod, json!({ "f:tolerations": {} })), json!({ "tolerations": [{ "key": "k" }] }));
+    assert_eq!(copied_spec_as_written(pod.clone(), &json!({})), json!({}));
+    assert_eq!(
+        copied_spec_as_written(pod, &json!({ "f:tolerations": {} })),
+        json!({ "tolerations": [{ "key": "k" }] })
+    );
     let ingress = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "i" },
         "spec": { "ingressClassName": "nginx" } });
-    assert_eq!(with(ingress.clone(), json!({})), json!({}));
-    assert_eq!(with(ingress.clone(), json!({ "f:ingressClassName": {} })), json!({ "ingressClassName": "nginx" }));
+    assert_eq!(copied_spec_as_written(ingress.clone(), &json!({})), json!({}));
+    assert_eq!(
+        copied_spec_as_written(ingress.clone(), &json!({ "f:ingressClassName": {} })),
+        json!({ "ingressClassName": "nginx" })
+    );
     assert_eq!(copy(&ingress).manifest["spec"], json!({ "ingressClassName": "nginx" }), "nobody knows who wrote it");
 }
 
@@ -142,17 +161,18 @@ fn kinds_of_other_groups_are_left_as_they_are() {
     assert_eq!(copy(&role).manifest, role);
 }
 
+fn service_account(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop",
+        "labels": {"team": "x"}}, "secrets": [{"name": "token"}], "automountServiceAccountToken": false,
+        "imagePullSecrets": [{"name": "registry"}]})
+}
+
 #[test]
 fn of_the_account_that_every_cluster_has_only_the_pull_secrets_go_along() {
-    let account = |name: &str| {
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop",
-            "labels": {"team": "x"}}, "secrets": [{"name": "token"}], "automountServiceAccountToken": false,
-            "imagePullSecrets": [{"name": "registry"}]})
-    };
     let expected = json!({"apiVersion": "v1", "kind": "ServiceAccount", "imagePullSecrets": [{"name": "registry"}],
         "metadata": {"name": "default", "namespace": "shop"}});
-    assert_eq!(copy(&account("default")).manifest, expected);
-    assert_eq!(copy(&account("web")).manifest, account("web"));
+    assert_eq!(copy(&service_account("default")).manifest, expected);
+    assert_eq!(copy(&service_account("web")).manifest, service_account("web"));
 }
 
 #[test]
@@ -177,18 +197,19 @@ fn what_is_too_large_is_refused() {
     assert_eq!(make_copy(&map, None, &[]).unwrap_err().code(), "TooLarge");
 }
 
+fn facts_with_left_fields(count: usize) -> Facts {
+    let fields: Vec<String> = (0..count).map(|n| format!("spec.f{n}")).collect();
+    Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
+        "annotations": { "fleet-scheduler.io/leave-fields": fields.join(",") } } }))
+    .unwrap()
+}
+
 #[test]
 fn fields_are_left_to_others_as_far_as_a_schedule_holds_them() {
-    let facts = |count: usize| {
-        let fields: Vec<String> = (0..count).map(|n| format!("spec.f{n}")).collect();
-        Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
-            "annotations": { "fleet-scheduler.io/leave-fields": fields.join(",") } } }))
-        .unwrap()
-    };
-    assert_eq!(leave_fields(&facts(32), &[], false).unwrap().len(), 32);
-    let with_autoscaler = leave_fields(&facts(32), &[], true).unwrap_err();
+    assert_eq!(leave_fields(&facts_with_left_fields(32), &[], false).unwrap().len(), 32);
+    let with_autoscaler = leave_fields(&facts_with_left_fields(32), &[], true).unwrap_err();
     assert_eq!(
-        (with_autoscaler.code(), leave_fields(&facts(33), &[], false).unwrap_err().code()),
+        (with_autoscaler.code(), leave_fields(&facts_with_left_fields(33), &[], false).unwrap_err().code()),
         ("Invalid", "Invalid")
     );
     assert!(with_autoscaler.to_string().contains("more than 32 fields"), "{with_autoscaler}");
@@ -209,19 +230,19 @@ fn a_field_that_an_override_sets_is_not_left_to_others() {
     assert_eq!(left(replicas, true), [image, paused, replicas]);
 }
 
+fn copy_config_map(text: &str) -> Result<Copy, &'static str> {
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": text } });
+    make_copy(&map, None, &[]).map_err(|error| error.code())
+}
+
 #[test]
 fn a_copy_is_measured_as_a_schedule_stores_it() {
-    let of = |text: String| {
-        let map =
-            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": text } });
-        make_copy(&map, None, &[]).map_err(|error| error.code())
-    };
-    assert!(of("x".repeat(1_000_000)).is_ok(), "letters take one byte each");
+    assert!(copy_config_map(&"x".repeat(1_000_000)).is_ok(), "letters take one byte each");
     for text in ["\\".repeat(395_000), "&".repeat(300_000), "<".repeat(250_000), "\"".repeat(500_000)] {
-        assert_eq!(of(text.clone()), Err("TooLarge"), "{}", &text[..1]);
+        assert_eq!(copy_config_map(&text), Err("TooLarge"), "{}", &text[..1]);
     }
-    assert!(of("<r a=\"1\"/>".repeat(30_000)).is_ok());
+    assert!(copy_config_map(&"<r a=\"1\"/>".repeat(30_000)).is_ok());
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
         "stringData": { "k": "\"".repeat(500_000) } });
-    assert!(make_copy(&secret, None, &[]).is_ok(), "the data of a Secret is in no Schedule");
+    assert!(make_copy(&secret, None, &[]).is_ok(), "the data copy_config_map a Secret is in no Schedule");
 }

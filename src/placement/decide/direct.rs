@@ -117,8 +117,7 @@ fn divide_direct_shares(
     current: &BTreeMap<String, i64>,
     decision: &mut DirectDecision,
 ) -> Vec<Option<Share>> {
-    let domain = |name: &'_ String| current.get(name).copied().unwrap_or_default();
-    let prev: Vec<i64> = names.iter().map(domain).collect();
+    let prev: Vec<i64> = names.iter().map(|name| current.get(name).copied().unwrap_or_default()).collect();
     let domains: Vec<Domain<'_>> =
         names.iter().zip(&prev).map(|(name, prev)| Domain { value: name, weight: 1, prev: *prev, cap: None }).collect();
     let (n, parallelism) = match facts.workload {

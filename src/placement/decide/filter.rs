@@ -31,21 +31,20 @@ impl<'a> Filter<'a> {
 
     /// Returns a cluster's rank, or the first reason against it.
     pub(super) fn check_cluster(&mut self, cluster: &Cluster) -> Result<Vec<u32>, Reason> {
-        let label = |key: &str| cluster.find_label(key);
         if cluster.leaving {
             return Err(Reason::Leaving);
         }
         if !cluster.accepted {
             return Err(Reason::NotAccepted);
         }
-        if !self.policy.clusters.matches_labels(label) {
+        if !self.policy.clusters.matches_labels(|key| cluster.find_label(key)) {
             return Err(Reason::SelectorMismatch);
         }
         if self.current.only.as_ref().is_some_and(|only| !only.contains(&*cluster.name)) {
             return Err(Reason::VolumeElsewhere);
         }
         let rank = match &self.policy.order {
-            Some(order) => order.rank_labels(label).ok_or(Reason::NotOrdered)?,
+            Some(order) => order.rank_labels(|key| cluster.find_label(key)).ok_or(Reason::NotOrdered)?,
             None => Vec::new(),
         };
         if self.topology_key.is_some_and(|key| cluster.find_label(key).is_none()) {

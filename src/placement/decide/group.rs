@@ -64,23 +64,15 @@ impl<'a> Group<'a> {
         let mut facts: Vec<&Facts> = objects.into_iter().collect();
         facts.sort_by(|a, b| a.key.cmp(&b.key));
         let others: Vec<&Facts> = followers.into_iter().collect();
-        let mut scalers: BTreeMap<(&str, &str, &str), Vec<&Scales>> = BTreeMap::new();
+        let mut scalers = Scalers::new();
         for (key, scales) in facts.iter().chain(&others).filter_map(|one| Some((&one.key, one.scales.as_ref()?))) {
             scalers.entry((key.namespace(), &scales.kind, &scales.name)).or_default().push(scales);
         }
-        let least = |of: &Facts| {
-            let scalers = scalers.get(&(of.key.namespace(), of.key.kind(), of.key.name()));
-            let scalers = scalers.into_iter().flatten().filter(|scales| scales.is_target(&of.key));
-            scalers.map(|scales| scales.min_replicas).max()
-        };
-        let pods = |of: &Facts| match of.workload {
-            Workload::Replicas(replicas) if replicas > 0 => replicas.max(least(of).unwrap_or_default()),
-            other => other.pods_at_once(),
-        };
         let mut apis: Vec<String> = facts.iter().map(|one| one.api_version()).collect();
         apis.sort();
         apis.dedup();
-        let members = facts.iter().map(|one| Member { facts: one, pods: pods(one) }).collect();
+        let members =
+            facts.iter().map(|one| Member { facts: one, pods: count_pods_with_scalers(one, &scalers) }).collect();
         let divides = policy.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode != "Duplicate");
         let claims =
             others.iter().filter(|one| one.volumes).map(|one| (&one.key, one.asks.allow_volume_move)).collect();
@@ -109,12 +101,14 @@ impl<'a> Group<'a> {
 
     /// Returns whether its volumes keep it from moving. A claim that is not known is spoken for by what mounts it.
     pub fn is_held(&self) -> bool {
-        let consents = |claim: &ObjectKey| {
-            let member = self.members.binary_search_by(|member| member.key().cmp(claim)).ok();
-            let own = member.map(|at| self.members[at].facts.asks.allow_volume_move);
-            own.or_else(|| self.claims.get(claim).copied())
-        };
-        self.members.iter().any(|member| member.facts.is_held_by_volumes(consents))
+        self.members.iter().any(|member| member.facts.is_held_by_volumes(|claim| self.may_move_claim(claim)))
+    }
+
+    /// Returns whether pods may move without the data of a claim; `None` if the group does not know the claim.
+    fn may_move_claim(&self, claim: &ObjectKey) -> Option<bool> {
+        let member = self.members.binary_search_by(|member| member.key().cmp(claim)).ok();
+        let own = member.map(|at| self.members[at].facts.asks.allow_volume_move);
+        own.or_else(|| self.claims.get(claim).copied())
     }
 
     /// Returns the needs of the group in a cluster beyond what runs there: of all of it, or of a target's part.
@@ -149,22 +143,39 @@ impl<'a> Group<'a> {
 
     /// Returns the promises to the group in a target; Jobs that a CronJob may start are not promised.
     pub(crate) fn make_reservations(&self, target: &Target, current: &Current) -> Vec<Promise> {
-        let of = |member: &Member<'a>| {
-            let shape = member.shape()?.clone();
-            let daemon = member.facts.workload == Workload::DaemonSet;
-            let counted = current.counted_pods(&target.cluster, member.key());
-            let pods = member.pods_in(Some(target)).saturating_sub(counted).max(0);
-            let is_open = if daemon { counted == 0 } else { pods > 0 };
-            let is_cron = matches!(member.facts.workload, Workload::CronJob { .. });
-            (is_open && !is_cron && self.runs_in(member, Some(target))).then(|| Promise {
-                group: self.name.clone(),
-                object: member.key().clone(),
-                shape,
-                pods,
-                daemon,
-            })
-        };
-        self.members.iter().filter_map(of).collect()
+        self.members.iter().filter_map(|member| self.make_reservation(member, target, current)).collect()
+    }
+
+    /// Returns what a member asks of a target, unless its pods run there or ask for nothing.
+    fn make_reservation(&self, member: &Member<'a>, target: &Target, current: &Current) -> Option<Promise> {
+        let shape = member.shape()?.clone();
+        let daemon = member.facts.workload == Workload::DaemonSet;
+        let counted = current.counted_pods(&target.cluster, member.key());
+        let pods = member.pods_in(Some(target)).saturating_sub(counted).max(0);
+        let is_open = if daemon { counted == 0 } else { pods > 0 };
+        let is_cron = matches!(member.facts.workload, Workload::CronJob { .. });
+        (is_open && !is_cron && self.runs_in(member, Some(target))).then(|| Promise {
+            group: self.name.clone(),
+            object: member.key().clone(),
+            shape,
+            pods,
+            daemon,
+        })
+    }
+}
+
+/// What scales objects, by the namespace, the kind and the name of these.
+type Scalers<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Scales>>;
+
+/// Returns the pods that a member has at once: at least as many as what scales it demands.
+fn count_pods_with_scalers(of: &Facts, scalers: &Scalers<'_>) -> i64 {
+    match of.workload {
+        Workload::Replicas(replicas) if replicas > 0 => {
+            let scalers = scalers.get(&(of.key.namespace(), of.key.kind(), of.key.name()));
+            let scalers = scalers.into_iter().flatten().filter(|scales| scales.is_target(&of.key));
+            replicas.max(scalers.map(|scales| scales.min_replicas).max().unwrap_or_default())
+        }
+        other => other.pods_at_once(),
     }
 }
 

@@ -18,7 +18,7 @@ pub use group::{Group, deciding_order};
 
 use super::copy::Share;
 use super::facts::ObjectKey;
-use super::fleet::{Cluster, Fleet};
+use super::fleet::Fleet;
 use super::fraction::Fraction;
 use super::matching::Policy;
 use super::reason::Reason;
@@ -83,6 +83,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// Returns a target that has shares of nothing yet.
+    pub fn without_shares(cluster: &str) -> Self {
+        Self { cluster: cluster.to_owned(), ..Self::default() }
+    }
+
     /// Returns the pods of all its shares together that run at the same time; `None` where nothing of it is divided.
     pub fn divided_pods(&self) -> Option<i64> {
         let pods = self.replicas.values().map(|share| share.pods());
@@ -252,10 +257,10 @@ pub fn decide_group(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: 
 /// Returns the clusters that a group may be in, with or without room, and whether or not they are Ready now.
 pub fn allowed_clusters(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> BTreeSet<String> {
     let mut filter = Filter::new(policy, group, current, None);
-    let mut is_allowed = |cluster: &Cluster| {
-        matches!(filter.check_cluster(cluster), Ok(_) | Err(Reason::NotReady | Reason::Excluded(_)))
-    };
-    fleet.iter().filter(|cluster| is_allowed(cluster)).map(|cluster| cluster.name.to_string()).collect()
+    let allowed = fleet
+        .iter()
+        .filter(|cluster| matches!(filter.check_cluster(cluster), Ok(_) | Err(Reason::NotReady | Reason::Excluded(_))));
+    allowed.map(|cluster| cluster.name.to_string()).collect()
 }
 
 /// The same within so many steps.

@@ -108,12 +108,12 @@ pub(super) fn pick_best_cluster<'a: 's, 's, 'n: 's>(
     others.extend(ready);
     others.sort_by(Ranked::compare_ranked);
     for (sleeps, how) in [(false, How::Autoscaled), (true, How::Standby)] {
-        let would_grow = |one: &Ranked<'a>| {
+        let growing = others.iter().position(|one| {
             let cluster = one.candidate.cluster;
             let Site { room, needs } = site(cluster);
             cluster.standby == sleeps && (sleeps || cluster.autoscaled) && room.fits_empty_nodes(needs, steps)
-        };
-        if let Some(at) = others.iter().position(would_grow) {
+        });
+        if let Some(at) = growing {
             return Some(make_pick(fleet, others.swap_remove(at), how, with_room));
         }
     }

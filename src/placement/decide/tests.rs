@@ -80,12 +80,14 @@ fn clusters(decision: &Decision) -> Vec<&str> {
 
 /// Returns the part of the one divided object that each target gets.
 fn numbers(decision: &Decision) -> Vec<(&str, i64)> {
-    let number = |share: &Share| match share {
-        Share::Replicas(replicas) => *replicas,
-        Share::Job { completions, .. } => *completions,
-    };
-    let of = |target: &Target| target.replicas.values().map(number).sum();
-    decision.targets.iter().map(|target| (target.cluster.as_str(), of(target))).collect()
+    let numbers = decision.targets.iter().map(|target| {
+        let shares = target.replicas.values().map(|share| match share {
+            Share::Replicas(replicas) => *replicas,
+            Share::Job { completions, .. } => *completions,
+        });
+        (target.cluster.as_str(), shares.sum())
+    });
+    numbers.collect()
 }
 
 #[test]
@@ -143,38 +145,44 @@ fn what_wakes_up_is_waited_for() {
     assert_eq!((decision.how, clusters(&decision)), (Some(How::Kept), vec!["b"]));
 }
 
+fn job_part(cluster: &str, completions: i64) -> Target {
+    share(cluster, &job(10), Share::Job { completions, parallelism: 1 })
+}
+
 #[test]
 fn a_job_that_is_there_keeps_its_parts() {
     let fleet = fleet(&[("a", 8), ("b", 8)]);
     let halves = spread(json!({ "percentageSplit": [
         { "topologyValue": "a", "percentage": 50 }, { "topologyValue": "b", "percentage": 50 }] }));
-    let part = |name: &str, completions: i64| share(name, &job(10), Share::Job { completions, parallelism: 1 });
-    let decision = run(&halves, &[job(10)], &fleet, &at(&[part("a", 7), part("b", 3)]));
+    let decision = run(&halves, &[job(10)], &fleet, &at(&[job_part("a", 7), job_part("b", 3)]));
     assert_eq!(numbers(&decision), [("a", 7), ("b", 3)]);
-    let lost = run(&halves, &[job(10)], &fleet, &at(&[part("a", 7)]));
+    let lost = run(&halves, &[job(10)], &fleet, &at(&[job_part("a", 7)]));
     assert_eq!((numbers(&lost), lost.withheld), (vec![("a", 7), ("b", 0)], 3));
     let new = run(&halves, &[job(9)], &fleet, &Current::default());
     assert_eq!(numbers(&new).iter().map(|(_, completions)| completions).sum::<i64>(), 9);
 }
 
+fn make_cron_job() -> Facts {
+    let job = json!({ "spec": { "template": template() } });
+    object("batch/v1", "CronJob", "cron", json!({ "schedule": "* * * * *", "jobTemplate": job }))
+}
+
+/// Returns the cluster of what is not divided.
+fn find_undivided_home(decision: &Decision) -> String {
+    let whole = decision.targets.iter().find(|target| !target.whole.is_empty());
+    whole.map(|target| target.cluster.clone()).unwrap_or_default()
+}
+
 #[test]
 fn what_cannot_be_divided_stays_in_its_domain() {
     let fleet = fleet(&[("a", 8), ("b", 9)]);
-    let cron = || {
-        let job = json!({ "spec": { "template": template() } });
-        object("batch/v1", "CronJob", "cron", json!({ "schedule": "* * * * *", "jobTemplate": job }))
-    };
     let even = spread(json!({}));
-    let home = |decision: &Decision| {
-        let whole = decision.targets.iter().find(|target| !target.whole.is_empty());
-        whole.map(|target| target.cluster.clone()).unwrap_or_default()
-    };
-    let first = run(&even, &[cron(), web(4)], &fleet, &Current::default());
-    assert_eq!((home(&first).as_str(), numbers(&first)), ("b", vec![("a", 2), ("b", 2)]));
+    let first = run(&even, &[make_cron_job(), web(4)], &fleet, &Current::default());
+    assert_eq!((find_undivided_home(&first).as_str(), numbers(&first)), ("b", vec![("a", 2), ("b", 2)]));
     let mut current = at(&first.targets);
     current.targets.iter_mut().for_each(|target| target.whole.clear());
-    current.targets[0].whole.push(cron().key);
-    assert_eq!(home(&run(&even, &[cron(), web(4)], &fleet, &current)), "a");
+    current.targets[0].whole.push(make_cron_job().key);
+    assert_eq!(find_undivided_home(&run(&even, &[make_cron_job(), web(4)], &fleet, &current)), "a");
 }
 
 #[test]
@@ -224,23 +232,31 @@ fn too_many_members_change_nothing() {
     assert_eq!((decision.outcome, clusters(&decision), decision.scheduled), (Outcome::GroupTooLarge, vec!["a"], false));
 }
 
+fn decide_spread_onto(fleet: &Fleet, list: &str) -> DirectDecision {
+    let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
+        "annotations": { "fleet-scheduler.io/spread-onto": list } }, "spec": { "replicas": 5, "template": template() } });
+    let facts = Facts::from_manifest(&manifest).unwrap();
+    let direct = Direct::SpreadOnto(facts.asks.spread_onto.clone().unwrap());
+    decide_direct(&facts, &direct, fleet, &BTreeMap::new())
+}
+
 #[test]
 fn annotations_do_not_walk_around_fences() {
     let mut fleet = fleet(&[("a", 1), ("b", 1), ("c", 1)]);
     taint(&mut fleet, "b", "NoSchedule");
-    let onto = |list: &str| {
-        let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
-            "annotations": { "fleet-scheduler.io/spread-onto": list } }, "spec": { "replicas": 5, "template": template() } });
-        let facts = Facts::from_manifest(&manifest).unwrap();
-        let direct = Direct::SpreadOnto(facts.asks.spread_onto.clone().unwrap());
-        decide_direct(&facts, &direct, &fleet, &BTreeMap::new())
-    };
-    let decision = onto("b,a,x");
+    let decision = decide_spread_onto(&fleet, "b,a,x");
     let targets: Vec<_> = decision.targets.iter().map(|one| (one.cluster.as_str(), one.share)).collect();
     assert_eq!((targets, decision.withheld), (vec![("a", Some(Share::Replicas(2)))], Some(3)));
     let why: Vec<String> = decision.blocked.values().map(ToString::to_string).collect();
     assert_eq!(why, ["Tainted k", "ClusterUnknown"]);
-    assert_eq!(onto("c::Duplicate").targets, [DirectTarget { cluster: "c".to_owned(), share: None }]);
+    assert_eq!(
+        decide_spread_onto(&fleet, "c::Duplicate").targets,
+        [DirectTarget { cluster: "c".to_owned(), share: None }]
+    );
+}
+
+fn replicas_by_cluster(targets: &[Target]) -> Vec<(String, BTreeMap<ObjectKey, Share>)> {
+    targets.iter().map(|one| (one.cluster.clone(), one.replicas.clone())).collect()
 }
 
 #[test]
@@ -257,35 +273,44 @@ fn a_group_with_volumes_leaves_no_domain() {
         fleet.get_mut(name).unwrap().labels = [("name".to_owned(), name.to_owned())].into();
     }
     let both = [share("a", &set, Share::Replicas(2)), share("b", &set, Share::Replicas(2))];
-    let print = |targets: &[Target]| targets.iter().map(|one| (one.cluster.clone(), one.replicas.clone())).collect();
     let decide = |fleet: &Fleet| {
         let decision = decide_group(&even, &Group::new("g", &even, [&set]), fleet, &at(&both));
-        let shares: Vec<(String, BTreeMap<ObjectKey, Share>)> = print(&decision.targets);
-        (decision.outcome, decision.how, shares)
+        (decision.outcome, decision.how, replicas_by_cluster(&decision.targets))
     };
     fleet.get_mut("b").unwrap().labels.clear();
-    assert_eq!(decide(&fleet), (Outcome::Placed, Some(How::Volumes), print(&both)), "its label is gone");
+    assert_eq!(decide(&fleet), (Outcome::Placed, Some(How::Volumes), replicas_by_cluster(&both)), "its label is gone");
     fleet.remove_cluster("b");
-    assert_eq!(decide(&fleet), (Outcome::HasVolumes, Some(How::Volumes), print(&both[..1])), "and now the cluster");
+    assert_eq!(
+        decide(&fleet),
+        (Outcome::HasVolumes, Some(How::Volumes), replicas_by_cluster(&both[..1])),
+        "and now the cluster"
+    );
+}
+
+fn deployment_with_claim(annotations: &Value) -> Facts {
+    let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "data" } });
+    let pods = json!({ "spec": { "containers": [{ "name": "c" }], "volumes": [volume] } });
+    let metadata = json!({ "name": "web", "namespace": "n", "annotations": annotations });
+    let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+        "spec": { "template": pods } });
+    Facts::from_manifest(&manifest).unwrap()
+}
+
+fn is_group_held(policy: &Policy, members: &[&Facts]) -> bool {
+    Group::new("g", policy, members.iter().copied()).is_held()
 }
 
 #[test]
 fn what_mounts_a_claim_has_volumes() {
     let policy = policy(json!({}));
-    let mounts = |annotations: Value| {
-        let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "data" } });
-        let pods = json!({ "spec": { "containers": [{ "name": "c" }], "volumes": [volume] } });
-        let metadata = json!({ "name": "web", "namespace": "n", "annotations": annotations });
-        let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-            "spec": { "template": pods } });
-        Facts::from_manifest(&manifest).unwrap()
-    };
     let consent = json!({ "fleet-scheduler.io/allow-volume-move": "true" });
-    let is_held = |members: &[&Facts]| Group::new("g", &policy, members.iter().copied()).is_held();
-    assert!(is_held(&[&mounts(json!({}))]), "the claim may be in the workload cluster alone");
-    assert!(!is_held(&[&mounts(consent.clone())]), "then the workload speaks for it");
-    let web = mounts(consent);
-    assert!(is_held(&[&web, &claim()]), "a claim speaks for itself");
+    assert!(
+        is_group_held(&policy, &[&deployment_with_claim(&json!({}))]),
+        "the claim may be in the workload cluster alone"
+    );
+    assert!(!is_group_held(&policy, &[&deployment_with_claim(&consent)]), "then the workload speaks for it");
+    let web = deployment_with_claim(&consent);
+    assert!(is_group_held(&policy, &[&web, &claim()]), "a claim speaks for itself");
     let data = claim();
     assert!(Group::with_followers("g", &policy, [&web], [&data]).is_held(), "also one that follows");
 }
@@ -296,11 +321,10 @@ fn a_settled_group_asks_for_no_room() {
     let fleet = fleet(&[("a", 2), ("b", 10)]);
     let web = web(4);
     let group = Group::new("g", &policy, [&web]);
-    let cluster = |is_settled: bool| {
+    for (is_settled, cluster) in [(false, "b"), (true, "a")] {
         let current = Current { is_settled, ..at(&[target("a")]) };
-        decide_group(&policy, &group, &fleet, &current).targets[0].cluster.clone()
-    };
-    assert_eq!((cluster(false), cluster(true)), ("b".to_owned(), "a".to_owned()));
+        assert_eq!(decide_group(&policy, &group, &fleet, &current).targets[0].cluster, cluster);
+    }
 }
 
 #[test]
@@ -313,8 +337,9 @@ fn a_domain_has_one_target_while_one_of_its_clusters_is_drained() {
     }
     taint(&mut fleet, "a", "NoExecute");
     let web = web(4);
-    let in_zone = |cluster: &str| Target { domain: Some("z".to_owned()), ..share(cluster, &web, Share::Replicas(4)) };
-    let current = at(&[in_zone("a"), in_zone("b")]);
+    let current =
+        at(&["a", "b"]
+            .map(|cluster| Target { domain: Some("z".to_owned()), ..share(cluster, &web, Share::Replicas(4)) }));
     let decision = decide_group(&split, &Group::new("g", &split, [&web]), &fleet, &current);
     assert_eq!(clusters(&decision), ["b"]);
 }

@@ -54,15 +54,20 @@ pub(super) fn decide_single_cluster(
 
 /// The cluster that holds most of the group's pods, where several are recorded; of equals the first name.
 fn recorded_cluster<'a>(group: &Group<'_>, current: &'a Current) -> Option<&'a str> {
-    let holds = |target: &Target| -> i64 {
-        let of = |member: &super::group::Member<'_>| {
-            let request = member.shape().map_or(0, |shape| shape.requested_amount("cpu").max(1));
-            member.pods_in(Some(target)).saturating_mul(request)
-        };
-        group.members.iter().map(of).fold(0, i64::saturating_add)
-    };
-    let most = current.targets.iter().max_by(|a, b| holds(a).cmp(&holds(b)).then_with(|| b.cluster.cmp(&a.cluster)));
+    let most = current
+        .targets
+        .iter()
+        .max_by(|a, b| sum_held_cpu(group, a).cmp(&sum_held_cpu(group, b)).then_with(|| b.cluster.cmp(&a.cluster)));
     most.map(|target| target.cluster.as_str())
+}
+
+/// Returns how much CPU the pods of a group request that a target has.
+fn sum_held_cpu(group: &Group<'_>, target: &Target) -> i64 {
+    let held = group.members.iter().map(|member| {
+        let request = member.shape().map_or(0, |shape| shape.requested_amount("cpu").max(1));
+        member.pods_in(Some(target)).saturating_mul(request)
+    });
+    held.fold(0, i64::saturating_add)
 }
 
 fn single_target(cluster: &Cluster) -> Vec<Target> {
@@ -78,13 +83,12 @@ fn decide_to_stay(
     here: Option<&Here<'_>>,
     steps: &Steps,
 ) -> Option<Decision> {
-    let is_leaving = |here: &Here<'_>| here.cluster.leaving;
-    if is_recorded && here.is_none_or(is_leaving) && (group.is_held() || current.only.is_some()) {
+    if is_recorded && here.is_none_or(|here| here.cluster.leaving) && (group.is_held() || current.only.is_some()) {
         // Of a cluster that is leaving, the copies stay as long as it is there.
         let targets = here.map(|here| single_target(here.cluster)).unwrap_or_default();
         return Some(Decision::new(Outcome::HasVolumes, None, targets));
     }
-    let here = here.filter(|here| !is_leaving(here))?;
+    let here = here.filter(|here| !here.cluster.leaving)?;
     let is_eligible = here.why.is_none();
     let keep = |how: How| Some(Decision::new(Outcome::Placed, Some(how), single_target(here.cluster)));
     let has_started = group.members.iter().any(|member| current.started.contains(member.key()));
@@ -100,17 +104,21 @@ fn decide_to_stay(
     if holds && current.mode != Mode::Failover {
         return keep(How::Kept);
     }
-    let fits = || match here.current_capacity().fit_within(&fleet.resources, &here.needs, steps) {
+    if is_eligible && current.mode == Mode::Routine && (current.is_settled || fits_where_it_is(here, fleet, steps)) {
+        return keep(How::Kept);
+    }
+    None
+}
+
+/// Returns whether a group fits into its cluster, or into nodes that are added there.
+fn fits_where_it_is(here: &Here<'_>, fleet: &Fleet, steps: &Steps) -> bool {
+    match here.current_capacity().fit_within(&fleet.resources, &here.needs, steps) {
         Fit::Fits | Fit::Tight => true,
         Fit::No(_) => {
             here.cluster.standby
                 || (here.cluster.autoscaled && here.current_capacity().fits_empty_nodes(&here.needs, steps))
         }
-    };
-    if is_eligible && current.mode == Mode::Routine && (current.is_settled || fits()) {
-        return keep(How::Kept);
     }
-    None
 }
 
 /// Looks for the best cluster.
@@ -124,24 +132,29 @@ fn search_best_cluster<'a>(
 ) -> Decision {
     let needs = group.compute_group_needs(fleet, current, "", None);
     let without_here = matches!(current.mode, Mode::Routine | Mode::Failover);
-    let is_here = |cluster: &Cluster| here.is_some_and(|here| here.cluster.name == cluster.name);
     let (mut rejected, mut candidates) = (Vec::new(), Vec::with_capacity(fleet.len()));
     for cluster in fleet.iter() {
+        let is_here = here.is_some_and(|here| here.cluster.name == cluster.name);
         match filter.check_cluster(cluster) {
             Err(reason) => rejected.push((cluster.name.clone(), reason)),
-            Ok(_) if without_here && is_here(cluster) => {}
+            Ok(_) if without_here && is_here => {}
             Ok(rank) => {
-                let first = current.mode == Mode::PolicyEdit && is_here(cluster);
+                let first = current.mode == Mode::PolicyEdit && is_here;
                 candidates.push(Candidate { cluster, rank, first, last: filter.is_last(cluster) });
             }
         }
     }
     let outcome = if candidates.is_empty() { Outcome::NoCandidates } else { Outcome::NoFit };
-    let site = |cluster: &'a Cluster| match here.filter(|here| here.cluster.name == cluster.name) {
-        Some(here) => Site { room: here.current_capacity(), needs: &here.needs },
-        None => Site { room: &cluster.room, needs: &needs },
-    };
-    let found = pick_best_cluster(fleet, candidates, site, &mut rejected, steps);
+    let found = pick_best_cluster(
+        fleet,
+        candidates,
+        |cluster| match here.filter(|here| here.cluster.name == cluster.name) {
+            Some(here) => Site { room: here.current_capacity(), needs: &here.needs },
+            None => Site { room: &cluster.room, needs: &needs },
+        },
+        &mut rejected,
+        steps,
+    );
     let eligible_here = here.filter(|here| current.mode == Mode::Rebalance && here.why.is_none());
     let gain = found.as_ref().zip(eligible_here).map(|(found, here)| measure_gain(found, here));
     let mut decision = match (found, here) {
@@ -166,10 +179,11 @@ fn search_best_cluster<'a>(
     }
     let left = current.targets.iter().map(|old| &old.cluster);
     // A group that is not spread has one target.
-    let is_target = |name: &str| decision.targets.iter().any(|target| target.cluster == name);
     if decision.scheduled {
-        let moving = left.filter(|name| !is_target(name) && fleet.get(name).is_some()).cloned().collect();
-        decision.moving_from = moving;
+        let moving = left
+            .filter(|name| decision.targets.iter().all(|target| target.cluster != **name))
+            .filter(|name| fleet.get(name).is_some());
+        decision.moving_from = moving.cloned().collect();
     }
     decision.rejected = rejected;
     decision

@@ -90,10 +90,10 @@ pub fn rejection_rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Ve
 
 fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reason: &Reason) -> String {
     let cluster = fleet.get(name);
-    let of_cluster = |of: fn(&Policy, &Cluster) -> Option<String>| cluster.and_then(|cluster| of(policy, cluster));
     let text = match reason {
         Reason::SelectorMismatch => {
-            of_cluster(|policy, one| policy.clusters.first_failing(|key| one.find_label(key)).map(ToString::to_string))
+            let failing = cluster.and_then(|one| policy.clusters.first_failing(|key| one.find_label(key)));
+            failing.map(ToString::to_string)
         }
         Reason::Tainted(key) => {
             let taint = cluster.and_then(|one| one.taints.iter().find(|taint| *taint.key == **key));
@@ -119,16 +119,23 @@ fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reas
 /// Returns the amounts that are asked and free, and to whom a part of the free one is promised.
 fn format_insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, free: i64) -> String {
     let promises = cluster.map(|cluster| cluster.room.reservations()).unwrap_or_default();
-    let of = |promise: &crate::placement::room::Promise| {
-        promise.shape.requested_amount(resource).saturating_mul(promise.pods)
-    };
-    let taking: Vec<_> = promises.iter().filter(|promise| !promise.daemon && of(promise) > 0).collect();
-    let promised = taking.iter().map(|promise| of(promise)).fold(0, i64::saturating_add);
-    let print = |value: i64| format_amount(resource, value);
-    let text = format!("{} requested, {} free", print(asked), print(free.max(0).saturating_add(promised)));
+    let taking: Vec<_> =
+        promises.iter().filter(|promise| !promise.daemon && reserved_amount(resource, promise) > 0).collect();
+    let promised = taking.iter().map(|promise| reserved_amount(resource, promise)).fold(0, i64::saturating_add);
+    let text = format!(
+        "{} requested, {} free",
+        format_amount(resource, asked),
+        format_amount(resource, free.max(0).saturating_add(promised))
+    );
     match taking.as_slice() {
         [] => text,
-        [one] => format!("{text}, {} of that reserved for {}", print(promised), one.object.name()),
-        several => format!("{text}, {} of that reserved for {} objects", print(promised), several.len()),
+        [one] => format!("{text}, {} of that reserved for {}", format_amount(resource, promised), one.object.name()),
+        several => {
+            format!("{text}, {} of that reserved for {} objects", format_amount(resource, promised), several.len())
+        }
     }
+}
+
+fn reserved_amount(resource: &str, promise: &crate::placement::room::Promise) -> i64 {
+    promise.shape.requested_amount(resource).saturating_mul(promise.pods)
 }

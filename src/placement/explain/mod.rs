@@ -78,13 +78,19 @@ pub fn format_added_to_group(group: &str, policy: &Policy, facts: &Facts) -> Str
 
 /// Returns what keeps policies from an object: each with its first clause that fails.
 pub fn format_unmatched_policies(failing: &[(&Policy, Clause)]) -> Vec<String> {
-    let why = |policy: &Policy, clause: Clause| match clause {
+    failing
+        .iter()
+        .map(|(policy, clause)| format!("{}: {}", policy.name, describe_failing_clause(policy, *clause)))
+        .collect()
+}
+
+fn describe_failing_clause(policy: &Policy, clause: Clause) -> String {
+    match clause {
         Clause::Kinds if policy.spec.resource_selectors.kinds.is_empty() => {
             "kinds must name a cluster-scoped kind".to_owned()
         }
         _ => format!("{} does not match", clause.name()),
-    };
-    failing.iter().map(|(policy, clause)| format!("{}: {}", policy.name, why(policy, *clause))).collect()
+    }
 }
 
 /// Returns what a copy lacks whose pods find no node.
@@ -97,23 +103,21 @@ pub fn format_unschedulable(object: &ObjectKey, cluster: &str, pods: i64, since:
 /// first three.
 pub fn format_missing_dependencies(missing: &[Missing]) -> String {
     const MOST: usize = 3;
-    let one = |missing: &Missing| {
-        let Missing { user, reference, cluster } = missing;
+    let texts = missing.iter().map(|Missing { user, reference, cluster }| {
         let needed = reference.object_key(user.namespace());
         format!("{} is used by {} but is not placed on {cluster}", needed.format_title(), user.format_title())
-    };
-    shorten_event_text(first_of(missing.iter().map(one), MOST, "; "))
+    });
+    shorten_event_text(first_of(texts, MOST, "; "))
 }
 
 /// Returns what is missing where pods need it, and why.
 pub fn format_missing_followers(missing: &[&MissingFollower]) -> String {
     const MOST: usize = 3;
-    let one = |missing: &&MissingFollower| {
-        let MissingFollower { user, object, cluster, why } = missing;
+    let texts = missing.iter().map(|MissingFollower { user, object, cluster, why }| {
         let (object, user, reason) = (object.format_title(), user.format_title(), why.code());
         format!("{object} is used by {user} but is not placed on {cluster}: {reason}")
-    };
-    shorten_event_text(first_of(missing.iter().map(one), MOST, "; "))
+    });
+    shorten_event_text(first_of(texts, MOST, "; "))
 }
 
 /// Returns what a group asks for: `3 objects: 12 CPU, 24Gi, 14 pods`.
@@ -203,20 +207,25 @@ fn format_single_cluster(decision: &Decision) -> String {
     text + &not
 }
 
+/// Returns what a target runs of everything that is divided.
+fn format_target_shares(target: &Target) -> String {
+    let shares = target.replicas.values().map(|share| match share {
+        Share::Replicas(replicas) => replicas.to_string(),
+        Share::Job { completions, .. } => format!("{completions} completions"),
+    });
+    shares.collect::<Vec<_>>().join(" + ")
+}
+
 /// Returns the sentence for a group over several domains.
 fn format_spread(decision: &Decision) -> String {
-    let shares = |target: &Target| {
-        let one = |share: &Share| match share {
-            Share::Replicas(replicas) => replicas.to_string(),
-            Share::Job { completions, .. } => format!("{completions} completions"),
-        };
-        target.replicas.values().map(one).collect::<Vec<_>>().join(" + ")
-    };
-    let target = |target: &Target| match shares(target).as_str() {
-        "" => format!("{:?}", target.cluster),
-        shares => format!("{shares} on {:?}", target.cluster),
-    };
-    let targets: Vec<String> = decision.targets.iter().map(target).collect();
+    let targets: Vec<String> = decision
+        .targets
+        .iter()
+        .map(|target| match format_target_shares(target).as_str() {
+            "" => format!("{:?}", target.cluster),
+            shares => format!("{shares} on {:?}", target.cluster),
+        })
+        .collect();
     let verb = if decision.how == Some(How::Duplicate) { "Copied to" } else { "Divided:" };
     let mut text = format!("{verb} {}", targets.join(", "));
     if !decision.moving_from.is_empty() {
@@ -266,22 +275,28 @@ fn format_rejections(rejected: &[Rejection], names_best: bool) -> String {
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
-    let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
-        let best =
-            those.iter().max_by_key(|(name, reason)| (clusters::free_amount(reason), std::cmp::Reverse(name.clone())));
-        let detail = match (best, those.len()) {
-            (Some((name, reason)), 1) => match clusters::format_reason_numbers(reason) {
-                Some(numbers) => format!(" ({name:?}: {numbers})"),
-                None => format!(" ({name:?})"),
-            },
-            (Some((name, reason)), _) if names_best => clusters::format_reason_numbers(reason)
-                .map(|numbers| format!(" (best {name:?}: {numbers})"))
-                .unwrap_or_default(),
-            _ => String::new(),
-        };
-        format!("{} {code}{detail}", those.len())
+    kinds
+        .into_iter()
+        .map(|((_, code), those)| format_rejection_kind(&code, &those, names_best))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Returns how many clusters were rejected for a reason, and the numbers of the best of them.
+fn format_rejection_kind(code: &str, those: &[&Rejection], names_best: bool) -> String {
+    let best =
+        those.iter().max_by_key(|(name, reason)| (clusters::free_amount(reason), std::cmp::Reverse(name.clone())));
+    let detail = match (best, those.len()) {
+        (Some((name, reason)), 1) => match clusters::format_reason_numbers(reason) {
+            Some(numbers) => format!(" ({name:?}: {numbers})"),
+            None => format!(" ({name:?})"),
+        },
+        (Some((name, reason)), _) if names_best => clusters::format_reason_numbers(reason)
+            .map(|numbers| format!(" (best {name:?}: {numbers})"))
+            .unwrap_or_default(),
+        _ => String::new(),
     };
-    kinds.into_iter().map(print).collect::<Vec<_>>().join(", ")
+    format!("{} {code}{detail}", those.len())
 }
 
 #[cfg(test)]

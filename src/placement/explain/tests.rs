@@ -3,7 +3,7 @@ use crate::api::crd::policy::SchedulePolicySpec;
 use crate::placement::decide::{Current, decide_group};
 use crate::placement::facts::Reference;
 use crate::placement::fleet::Cluster;
-use crate::placement::room::{Node, Promise};
+use crate::placement::room::{Node, NodeAmounts, Promise};
 use serde_json::{Value, json};
 
 fn policy(spec: Value) -> Policy {
@@ -21,11 +21,17 @@ fn web(replicas: i64, cpu: &str, memory: &str) -> Facts {
     .unwrap()
 }
 
+fn make_node_amounts(cpu: i64) -> NodeAmounts {
+    [("cpu", cpu * 1000), ("memory", (16 << 30) * 1000), ("pods", 110_000)].map(|(k, v)| (k.to_owned(), v)).into()
+}
+
 fn node(name: &str, free_cpu: i64) -> Node {
-    let of = |cpu: i64| {
-        [("cpu", cpu * 1000), ("memory", (16 << 30) * 1000), ("pods", 110_000)].map(|(k, v)| (k.to_owned(), v)).into()
-    };
-    Node { name: name.to_owned(), capacity: of(8), available: of(free_cpu), ..Node::default() }
+    Node {
+        name: name.to_owned(),
+        capacity: make_node_amounts(8),
+        available: make_node_amounts(free_cpu),
+        ..Node::default()
+    }
 }
 
 /// Clusters with nodes that have so many CPUs free.
@@ -54,21 +60,22 @@ fn on(cluster: &str) -> Current {
     Current { targets: vec![target], ..Current::default() }
 }
 
+fn named_policy(name: &str, priority: i64) -> Policy {
+    let mut other = policy(json!({ "priority": priority }));
+    name.clone_into(&mut other.name);
+    other
+}
+
 #[test]
 fn a_match_names_the_losers_and_why_they_lost() {
-    let other = |name: &str, priority: i64| {
-        let mut other = policy(json!({ "priority": priority }));
-        name.clone_into(&mut other.name);
-        other
-    };
     assert_eq!(format_matched_policy(&policy(json!({})), &[]), r#"SchedulePolicy "shop" decides (priority 0)"#);
     let mut old = policy(json!({}));
     old.created = Some(jiff::Timestamp::UNIX_EPOCH);
     let text = r#"SchedulePolicy "shop" decides (priority 0, oldest); also match: "all""#;
-    assert_eq!(format_matched_policy(&old, &[&other("all", 0)]), text);
+    assert_eq!(format_matched_policy(&old, &[&named_policy("all", 0)]), text);
     let text = r#"SchedulePolicy "shop" decides (priority 0, highest); also match: "a", "b""#;
-    assert_eq!(format_matched_policy(&old, &[&other("a", -1), &other("b", -2)]), text);
-    assert!(format_matched_policy(&policy(json!({})), &[&other("z", 0)]).contains("first by name"));
+    assert_eq!(format_matched_policy(&old, &[&named_policy("a", -1), &named_policy("b", -2)]), text);
+    assert!(format_matched_policy(&policy(json!({})), &[&named_policy("z", 0)]).contains("first by name"));
     let by = policy(json!({ "groupBy": { "labelKey": "app" } }));
     assert_eq!(
         format_added_to_group("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")),
@@ -111,17 +118,29 @@ fn a_group_that_stays_says_what_keeps_it() {
     assert!(text.starts_with(r#"Placed on "b", which adds nodes"#), "{text}");
 }
 
+fn policy_with_spread(constraints: &Value) -> Policy {
+    policy(json!({ "spreadConstraints": constraints }))
+}
+
 #[test]
 fn a_spread_group_says_who_gets_what() {
     let fleet = fleet(&[("a", &[8]), ("b", &[8])]);
     let split = json!([{ "topologyValue": "a", "percentage": 70 }, { "topologyValue": "x", "percentage": 30 }]);
-    let spread = |spread: Value| policy(json!({ "spreadConstraints": spread }));
-    let text =
-        said(&spread(json!({ "percentageSplit": split })), &[web(10, "500m", "1Gi")], &fleet, &Current::default());
+    let text = said(
+        &policy_with_spread(&json!({ "percentageSplit": split })),
+        &[web(10, "500m", "1Gi")],
+        &fleet,
+        &Current::default(),
+    );
     assert_eq!(text, r#"Divided: 7 on "a". Withheld: 3. Domains without it: "x" NoCandidates"#);
-    let text = said(&spread(json!({})), &[web(2, "100", "1Gi")], &fleet, &Current::default());
+    let text = said(&policy_with_spread(&json!({})), &[web(2, "100", "1Gi")], &fleet, &Current::default());
     assert!(text.starts_with(r#"0 of 2 clusters: 2 Insufficient cpu (best "a": 100 requested, 8 free)"#), "{text}");
-    let text = said(&spread(json!({ "spreadMode": "Duplicate" })), &[web(1, "1", "1Gi")], &fleet, &Current::default());
+    let text = said(
+        &policy_with_spread(&json!({ "spreadMode": "Duplicate" })),
+        &[web(1, "1", "1Gi")],
+        &fleet,
+        &Current::default(),
+    );
     assert_eq!(text, r#"Copied to "a", "b""#);
 }
 
@@ -146,8 +165,10 @@ fn the_table_has_a_row_for_each_reason() {
     let objects = [web(2, "4", "1Gi")];
     let group = Group::new("shop-1a2b3c4d", &policy, &objects);
     let decision = decide_group(&policy, &group, &fleet, &Current::default());
-    let print = |row: &Row| format!("{:8} {:20} {}", row.clusters.join(", "), row.reason, row.detail);
-    let table: Vec<String> = rejection_rows(&policy, &fleet, &decision).iter().map(print).collect();
+    let table: Vec<String> = rejection_rows(&policy, &fleet, &decision)
+        .iter()
+        .map(|row| format!("{:8} {:20} {}", row.clusters.join(", "), row.reason, row.detail))
+        .collect();
     insta::assert_snapshot!(table.join("\n"), @r"
     a        Fragmented           8 CPU free, at most 2 on one node; Deployment shop/web requests 4 per pod
     b        Insufficient cpu     8 requested, 8 free, 3 of that reserved for web-2
@@ -155,6 +176,14 @@ fn the_table_has_a_row_for_each_reason() {
     d, e     SelectorMismatch     region In [east]
     ");
     assert_eq!(format_group_demand(&group, &fleet), "1 object: 8 CPU, 2Gi, 2 pods");
+}
+
+fn missing_secret(user: &ObjectKey, name: &str) -> Missing {
+    Missing {
+        user: user.clone(),
+        reference: Reference { kind: "Secret".to_owned(), name: name.to_owned() },
+        cluster: "a".to_owned(),
+    }
 }
 
 #[test]
@@ -166,16 +195,11 @@ fn texts_fit_into_events() {
     let text = format_decision(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &decision);
     assert!(text.len() <= LONGEST && text.ends_with('…'), "{}", text.len());
     let user = ObjectKey::new("apps", "Deployment", "shop", "web");
-    let secret = |name: &str| Missing {
-        user: user.clone(),
-        reference: Reference { kind: "Secret".to_owned(), name: name.to_owned() },
-        cluster: "a".to_owned(),
-    };
     assert_eq!(
-        format_missing_dependencies(&[secret("db")]),
+        format_missing_dependencies(&[missing_secret(&user, "db")]),
         "Secret shop/db is used by Deployment shop/web but is not placed on a"
     );
-    let several: Vec<Missing> = ["a", "b", "c", "d", "e"].into_iter().map(secret).collect();
+    let several: Vec<Missing> = ["a", "b", "c", "d", "e"].into_iter().map(|name| missing_secret(&user, name)).collect();
     assert!(
         format_missing_dependencies(&several)
             .ends_with("Secret shop/c is used by Deployment shop/web but is not placed on a; and 2 more")

@@ -120,17 +120,15 @@ impl Asks {
 
     /// Reads the annotations of a manifest.
     pub(super) fn read_annotations(manifest: &Value) -> Self {
-        let annotations = manifest.pointer("/metadata/annotations");
-        let get = |key: &str| annotations.and_then(|all| all.get(key)).and_then(Value::as_str);
-        let is_true = |key: &str| get(key) == Some("true");
+        let annotations = &manifest["metadata"]["annotations"];
         let mut invalid = None;
-        let spread_onto = get(ANNOTATION_SPREAD_ONTO).map(|text| {
+        let spread_onto = annotations[ANNOTATION_SPREAD_ONTO].as_str().map(|text| {
             SpreadOnto::parse_spread_onto(text).unwrap_or_else(|without| {
                 invalid = Some(InvalidAsk::SpreadOnto);
                 without
             })
         });
-        let fields = get(ANNOTATION_LEAVE_FIELDS).unwrap_or_default().split(',').map(str::trim);
+        let fields = annotations[ANNOTATION_LEAVE_FIELDS].as_str().unwrap_or_default().split(',').map(str::trim);
         let mut fields: Vec<&str> = fields.filter(|path| !path.is_empty()).take(LEAVE_FIELDS + 1).collect();
         if fields.len() > LEAVE_FIELDS {
             invalid = Some(InvalidAsk::LeaveFields);
@@ -139,12 +137,12 @@ impl Asks {
         }
         fields.retain(|_| invalid.is_none());
         Self {
-            cluster: get(ANNOTATION_CLUSTER).map(|text| truncate_cluster_name(text.trim())),
+            cluster: annotations[ANNOTATION_CLUSTER].as_str().map(|text| truncate_cluster_name(text.trim())),
             spread_onto,
-            adopt: is_true(ANNOTATION_ADOPT),
+            adopt: annotations[ANNOTATION_ADOPT] == "true",
             leave_fields: fields.into_iter().map(str::to_owned).collect(),
-            keep_on_delete: get(ANNOTATION_ON_DELETE) == Some("keep"),
-            allow_volume_move: is_true(ANNOTATION_ALLOW_VOLUME_MOVE),
+            keep_on_delete: annotations[ANNOTATION_ON_DELETE] == "keep",
+            allow_volume_move: annotations[ANNOTATION_ALLOW_VOLUME_MOVE] == "true",
             invalid,
         }
     }

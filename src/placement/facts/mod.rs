@@ -251,8 +251,8 @@ impl Facts {
 
     /// Returns whether it asks for more room than it did: more pods, larger ones, or ones that other nodes take.
     pub fn asks_for_more_than(&self, before: &Self) -> bool {
-        let pods = |facts: &Self| (facts.workload.pods_at_once(), facts.scales.as_ref().map(|one| one.min_replicas));
-        let (new, old) = (pods(self), pods(before));
+        let [new, old] = [self, before]
+            .map(|facts| (facts.workload.pods_at_once(), facts.scales.as_ref().map(|one| one.min_replicas)));
         new.0 > old.0 || new.1 > old.1 || self.shape != before.shape && self.shape.is_some()
     }
 
@@ -263,29 +263,18 @@ impl Facts {
 }
 
 fn read_workload(key: &ObjectKey, manifest: &Value) -> Workload {
-    // Kubernetes counts pods in 32 bits.
-    let number = |pointer: &str| {
-        manifest.pointer(pointer).and_then(Value::as_i64).map(|number| number.clamp(0, i32::MAX.into()))
-    };
-    let pods = |spec: &str| {
-        let completions = number(&format!("{spec}/completions"));
-        let parallelism = number(&format!("{spec}/parallelism"));
-        // The API server sets both to 1 where neither is set.
-        let completions = if completions.is_none() && parallelism.is_none() { Some(1) } else { completions };
-        (completions, parallelism.unwrap_or(1))
-    };
     match (key.group(), key.kind()) {
         ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => {
-            Workload::Replicas(number("/spec/replicas").unwrap_or(1))
+            Workload::Replicas(count_at_pointer(manifest, "/spec/replicas").unwrap_or(1))
         }
         ("apps", "DaemonSet") => Workload::DaemonSet,
         ("batch", "Job") => {
-            let (completions, parallelism) = pods("/spec");
+            let (completions, parallelism) = read_job_counts(manifest, "/spec");
             let indexed = text_at_pointer(manifest, "/spec/completionMode") == Some("Indexed");
             Workload::Job { completions, parallelism, indexed }
         }
         ("batch", "CronJob") => {
-            let (completions, parallelism) = pods("/spec/jobTemplate/spec");
+            let (completions, parallelism) = read_job_counts(manifest, "/spec/jobTemplate/spec");
             Workload::CronJob { pods: completions.unwrap_or(i64::MAX).min(parallelism) }
         }
         ("", "Pod") => Workload::Pod,
@@ -293,20 +282,31 @@ fn read_workload(key: &ObjectKey, manifest: &Value) -> Workload {
     }
 }
 
+/// Reads the completions and the parallelism from the specification of a Job.
+fn read_job_counts(manifest: &Value, spec: &str) -> (Option<i64>, i64) {
+    let completions = count_at_pointer(manifest, &format!("{spec}/completions"));
+    let parallelism = count_at_pointer(manifest, &format!("{spec}/parallelism"));
+    // The API server sets both to 1 where neither is set.
+    let completions = if completions.is_none() && parallelism.is_none() { Some(1) } else { completions };
+    (completions, parallelism.unwrap_or(1))
+}
+
+/// Reads a number of pods: Kubernetes counts them in 32 bits.
+fn count_at_pointer(manifest: &Value, pointer: &str) -> Option<i64> {
+    manifest.pointer(pointer).and_then(Value::as_i64).map(|number| number.clamp(0, i32::MAX.into()))
+}
+
 fn read_scale_target(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
     if !key.is_of_kind("autoscaling", "HorizontalPodAutoscaler") {
         return None;
     }
     let api_version = text_at_pointer(manifest, "/spec/scaleTargetRef/apiVersion");
-    let limit = |path: &str, absent: i64| {
-        manifest.pointer(path).and_then(Value::as_i64).map_or(absent, |limit| limit.clamp(0, i32::MAX.into()))
-    };
     Some(Scales {
         group: api_version.map(|version| kinds::split_api_version(version).0.to_owned()),
         kind: text_at_pointer(manifest, "/spec/scaleTargetRef/kind")?.to_owned(),
         name: text_at_pointer(manifest, "/spec/scaleTargetRef/name")?.to_owned(),
-        min_replicas: limit("/spec/minReplicas", 1),
-        max_replicas: limit("/spec/maxReplicas", 0),
+        min_replicas: count_at_pointer(manifest, "/spec/minReplicas").unwrap_or(1),
+        max_replicas: count_at_pointer(manifest, "/spec/maxReplicas").unwrap_or(0),
     })
 }
 
@@ -327,8 +327,9 @@ fn hash_manifest(manifest: &Value) -> String {
             match (value.as_object_mut(), name) {
                 (Some(labels), "labels") => labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX)),
                 (Some(annotations), "annotations") => {
-                    let is_local = |key: &str| LOCAL_ANNOTATIONS.contains(&key) || key == ANNOTATION_TARGET_CLUSTERS;
-                    annotations.retain(|key, _| !is_local(key));
+                    annotations.retain(|key, _| {
+                        !LOCAL_ANNOTATIONS.contains(&key.as_str()) && key != ANNOTATION_TARGET_CLUSTERS
+                    });
                     // An object whose only annotations these are is like one without any.
                     if annotations.is_empty() {
                         value = Value::Null;

@@ -67,17 +67,12 @@ fn is_system(namespace: &str) -> bool {
 pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Never> {
     let is_namespace = key.is_of_kind("", "Namespace");
     let owners = manifest.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    // No controller of CronJobs runs in the control plane: a Job that belongs to one was created by hand, as by
-    // `kubectl create job --from=cronjob/NAME`.
-    let is_by_hand = |owner: &Value| key.is_of_kind("batch", "Job") && owner["kind"] == "CronJob";
-    let is_maker = |owner: &Value| is_controller(owner) && !is_by_hand(owner);
     let secret_types = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
     if is_system(key.namespace()) || is_namespace && is_system(key.name()) {
         return Some(Never::SystemNamespace);
     }
-    let labels = manifest.pointer("/metadata/labels");
-    let label = |key: &str| labels.and_then(|all| all.get(key)).and_then(Value::as_str);
-    if label(LABEL_INSTALL_KIND).is_some() {
+    let labels = &manifest["metadata"]["labels"];
+    if labels[LABEL_INSTALL_KIND].is_string() {
         return Some(if is_namespace { Never::SystemNamespace } else { Never::Installation });
     }
     if key.is_of_kind("", "Secret") {
@@ -85,7 +80,7 @@ pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Ne
         let holds_kubeconfig = ["/data", "/stringData"]
             .into_iter()
             .any(|data| manifest.pointer(data).and_then(|data| data.get(INIT_SECRET_KEY)).is_some());
-        if key.name() == INIT_SECRET || label(LABEL_PART_OF) == Some("fleet") && holds_kubeconfig {
+        if key.name() == INIT_SECRET || labels[LABEL_PART_OF] == "fleet" && holds_kubeconfig {
             return Some(Never::JoinToken);
         }
     }
@@ -95,7 +90,10 @@ pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Ne
     if is_namespace && key.name() == "default" {
         return Some(Never::DefaultNamespace);
     }
-    if owners.into_iter().flatten().any(is_maker) {
+    // No controller of CronJobs runs in the control plane: a Job that belongs to one was created by hand, as by
+    // `kubectl create job --from=cronjob/NAME`.
+    let is_job = key.is_of_kind("batch", "Job");
+    if owners.into_iter().flatten().any(|owner| is_controller(owner) && !(is_job && owner["kind"] == "CronJob")) {
         return Some(Never::Owned);
     }
     if is_own_group(key.group()) || key.group() == "apiextensions.k8s.io" && is_own_group(key.name()) {

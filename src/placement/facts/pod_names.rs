@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::relations::array_at;
 use super::{ObjectKey, text_at_pointer};
 
 /// Objects by key, each with whether pods cannot start without it.
@@ -17,24 +18,29 @@ impl PodNames {
     }
 
     fn add_core(&mut self, namespace: &str, kind: &str, name: Option<&str>, required: bool) {
-        let is_own = |name: &&str| !(name.is_empty() || kind == "ConfigMap" && *name == "kube-root-ca.crt");
-        if let Some(name) = name.filter(is_own) {
+        if let Some(name) = name.filter(|name| !(name.is_empty() || kind == "ConfigMap" && *name == "kube-root-ca.crt"))
+        {
             self.add_name(ObjectKey::new("", kind, namespace, name), required);
         }
     }
 
     fn add_volume(&mut self, namespace: &str, volume: &Value) {
         for (kind, source) in volume.as_object().into_iter().flatten() {
-            let text = |pointer: &str| text_at_pointer(source, pointer);
             match kind.as_str() {
-                "configMap" => self.add_core(namespace, "ConfigMap", text("/name"), is_required(source)),
-                "secret" => self.add_core(namespace, "Secret", text("/secretName"), is_required(source)),
-                "persistentVolumeClaim" => {
-                    self.add_core(namespace, "PersistentVolumeClaim", text("/claimName"), true);
+                "configMap" => {
+                    self.add_core(namespace, "ConfigMap", text_at_pointer(source, "/name"), is_required(source));
                 }
-                "csi" => self.add_core(namespace, "Secret", text("/nodePublishSecretRef/name"), true),
+                "secret" => {
+                    self.add_core(namespace, "Secret", text_at_pointer(source, "/secretName"), is_required(source));
+                }
+                "persistentVolumeClaim" => {
+                    self.add_core(namespace, "PersistentVolumeClaim", text_at_pointer(source, "/claimName"), true);
+                }
+                "csi" => {
+                    self.add_core(namespace, "Secret", text_at_pointer(source, "/nodePublishSecretRef/name"), true);
+                }
                 "ephemeral" => {
-                    if let Some(class) = text("/volumeClaimTemplate/spec/storageClassName") {
+                    if let Some(class) = text_at_pointer(source, "/volumeClaimTemplate/spec/storageClassName") {
                         self.add_name(storage_class_key(class), false);
                     }
                 }
@@ -48,17 +54,16 @@ impl PodNames {
                 }
                 // The kinds of volumes of before CSI: azureFile, cephfs, cinder, flexVolume, iscsi, rbd, scaleIO, storageos.
                 _ => {
-                    self.add_core(namespace, "Secret", text("/secretRef/name"), true);
-                    self.add_core(namespace, "Secret", text("/secretName"), true);
+                    self.add_core(namespace, "Secret", text_at_pointer(source, "/secretRef/name"), true);
+                    self.add_core(namespace, "Secret", text_at_pointer(source, "/secretName"), true);
                 }
             }
         }
     }
 
     fn add_container(&mut self, namespace: &str, container: &Value, starts: bool) {
-        let list = |name: &str| container.get(name).and_then(Value::as_array).into_iter().flatten();
-        let from_env = list("envFrom").map(|source| (source, ["configMapRef", "secretRef"]));
-        let variables = list("env").filter_map(|variable| variable.get("valueFrom"));
+        let from_env = array_at(container, "/envFrom").map(|source| (source, ["configMapRef", "secretRef"]));
+        let variables = array_at(container, "/env").filter_map(|variable| variable.get("valueFrom"));
         let from_variables = variables.map(|source| (source, ["configMapKeyRef", "secretKeyRef"]));
         for (source, fields) in from_env.chain(from_variables) {
             for (field, kind) in fields.into_iter().zip(["ConfigMap", "Secret"]) {
@@ -81,31 +86,36 @@ fn is_required(source: &Value) -> bool {
 /// else it says. Ephemeral containers are started later: nothing that they name is required.
 pub(super) fn read_pod_names(namespace: &str, template: &Value, claim_templates: &[&str]) -> PodNames {
     let mut names = PodNames::default();
-    let spec = template.get("spec").unwrap_or(&Value::Null);
-    let list = |name: &str| spec.get(name).and_then(Value::as_array).into_iter().flatten();
-    let text = |name: &str| spec.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    for volume in list("volumes") {
+    for volume in array_at(template, "/spec/volumes") {
         let name = text_at_pointer(volume, "/name").unwrap_or_default();
         if !claim_templates.contains(&name) {
             names.add_volume(namespace, volume);
         }
     }
-    for (field, starts) in [("containers", true), ("initContainers", true), ("ephemeralContainers", false)] {
-        for container in list(field) {
+    for (field, starts) in
+        [("/spec/containers", true), ("/spec/initContainers", true), ("/spec/ephemeralContainers", false)]
+    {
+        for container in array_at(template, field) {
             names.add_container(namespace, container, starts);
         }
     }
-    for secret in list("imagePullSecrets") {
+    for secret in array_at(template, "/spec/imagePullSecrets") {
         names.add_core(namespace, "Secret", text_at_pointer(secret, "/name"), true);
     }
-    let account = text("serviceAccountName").or_else(|| text("serviceAccount")).unwrap_or("default");
+    let account = nonempty_text_at(template, "/spec/serviceAccountName")
+        .or_else(|| nonempty_text_at(template, "/spec/serviceAccount"))
+        .unwrap_or("default");
     names.add_core(namespace, "ServiceAccount", Some(account), account != "default");
     // Classes are each cluster's own: pods name them, and nobody is told that one is missing.
-    if let Some(class) = text("priorityClassName") {
+    if let Some(class) = nonempty_text_at(template, "/spec/priorityClassName") {
         names.add_name(ObjectKey::new("scheduling.k8s.io", "PriorityClass", "", class), false);
     }
-    if let Some(class) = text("runtimeClassName") {
+    if let Some(class) = nonempty_text_at(template, "/spec/runtimeClassName") {
         names.add_name(ObjectKey::new("node.k8s.io", "RuntimeClass", "", class), false);
     }
     names
+}
+
+fn nonempty_text_at<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    text_at_pointer(value, pointer).filter(|text| !text.is_empty())
 }

@@ -53,7 +53,7 @@ fn core_key(kind: &str, namespace: &str, name: &str) -> ObjectKey {
     ObjectKey::new("", kind, namespace, name)
 }
 
-fn array_at<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+pub(super) fn array_at<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -63,12 +63,15 @@ fn read_selector(value: &Value) -> PodSelection {
 }
 
 fn is_empty_selector(value: &Value) -> bool {
-    let is_empty = |name: &str| match value.get(name) {
+    is_empty_field(value, "matchLabels") && is_empty_field(value, "matchExpressions")
+}
+
+fn is_empty_field(value: &Value, name: &str) -> bool {
+    match value.get(name) {
         Some(Value::Object(map)) => map.is_empty(),
         Some(Value::Array(list)) => list.is_empty(),
         _ => true,
-    };
-    is_empty("matchLabels") && is_empty("matchExpressions")
+    }
 }
 
 /// Returns the pods that an object picks: a Service without labels picks none and is for its namespace; `{}` of a budget
@@ -101,9 +104,11 @@ fn read_owners(key: &ObjectKey, manifest: &Value) -> Vec<ObjectKey> {
     let namespace = key.namespace();
     match (key.group(), key.kind()) {
         ("autoscaling", "HorizontalPodAutoscaler") => {
-            let text = |name: &str| text_at_pointer(manifest, &format!("/spec/scaleTargetRef/{name}"));
-            let (Some(kind), Some(name)) = (text("kind"), text("name")) else { return Vec::new() };
-            let group = text("apiVersion").map_or("apps", |version| kinds::split_api_version(version).0);
+            let target = &manifest["spec"]["scaleTargetRef"];
+            let (Some(kind), Some(name)) = (target["kind"].as_str(), target["name"].as_str()) else {
+                return Vec::new();
+            };
+            let group = target["apiVersion"].as_str().map_or("apps", |version| kinds::split_api_version(version).0);
             vec![ObjectKey::new(group, kind, namespace, name)]
         }
         ("networking.k8s.io", "Ingress") => {

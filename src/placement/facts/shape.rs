@@ -85,7 +85,6 @@ impl Shape {
         let (own, other): (Vec<_>, Vec<_>) =
             anti.into_iter().flatten().partition(|term| keeps_itself_apart(term, &labels, namespace));
         let affine = affinity.pod_affinity.and_then(|own| own.required_during_scheduling_ignored_during_execution);
-        let is_claimed = |v: &k8s_openapi::api::core::v1::Volume| v.persistent_volume_claim.is_some();
         let unknown = tolerations.iter().filter_map(Toleration::unknown_operator);
         let mut ignored: Vec<Ignored> =
             unknown.map(|operator| Ignored::TolerationOperator(operator.to_owned())).collect();
@@ -93,7 +92,10 @@ impl Shape {
             (affine.is_some_and(|terms| !terms.is_empty()), Ignored::PodAffinity),
             (!other.is_empty(), Ignored::PodAntiAffinity),
             (spec.topology_spread_constraints.iter().flatten().next().is_some(), Ignored::TopologySpread),
-            (volumes || spec.volumes.iter().flatten().any(is_claimed), Ignored::VolumeZones),
+            (
+                volumes || spec.volumes.iter().flatten().any(|v| v.persistent_volume_claim.is_some()),
+                Ignored::VolumeZones,
+            ),
         ] {
             if is_there {
                 ignored.push(what);

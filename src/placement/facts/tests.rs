@@ -63,9 +63,6 @@ fn facts_stay_below_a_kilobyte() {
 
 #[test]
 fn pods_of_jobs_are_those_that_run_at_a_time() {
-    let job = |spec: Value| {
-        facts(&json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": spec }))
-    };
     for (spec, pods, dividable) in [
         (json!({}), 1, true),
         (json!({ "completions": 10, "parallelism": 3 }), 3, true),
@@ -73,22 +70,30 @@ fn pods_of_jobs_are_those_that_run_at_a_time() {
         (json!({ "parallelism": 3 }), 3, false),
         (json!({ "completions": 2, "completionMode": "Indexed" }), 1, false),
     ] {
-        let workload = job(spec.clone()).workload;
+        let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": spec });
+        let workload = facts(&job).workload;
         assert_eq!((workload.pods_at_once(), workload.is_dividable()), (pods, dividable), "{spec}");
         assert_eq!(workload.is_undividable(), !dividable);
     }
 }
 
+fn pod_anti_affinity(labels: &Value, key: &str) -> Value {
+    json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution":
+        [{ "topologyKey": key, "labelSelector": { "matchLabels": labels } }] } })
+}
+
+fn shape_with_affinity(affinity: Value) -> Arc<Shape> {
+    deployment(|m| m["spec"]["template"]["spec"]["affinity"] = affinity).shape.unwrap()
+}
+
 #[test]
 fn what_keeps_pods_apart_counts_as_one_a_node() {
-    let term = |labels: Value, key: &str| {
-        json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution":
-            [{ "topologyKey": key, "labelSelector": { "matchLabels": labels } }] } })
-    };
-    let with = |affinity: Value| deployment(|m| m["spec"]["template"]["spec"]["affinity"] = affinity).shape.unwrap();
-    assert!(with(term(json!({ "app": "web" }), "kubernetes.io/hostname")).one_per_node);
-    for affinity in [term(json!({ "app": "db" }), "kubernetes.io/hostname"), term(json!({ "app": "web" }), "zone")] {
-        let shape = with(affinity);
+    assert!(shape_with_affinity(pod_anti_affinity(&json!({ "app": "web" }), "kubernetes.io/hostname")).one_per_node);
+    for affinity in [
+        pod_anti_affinity(&json!({ "app": "db" }), "kubernetes.io/hostname"),
+        pod_anti_affinity(&json!({ "app": "web" }), "zone"),
+    ] {
+        let shape = shape_with_affinity(affinity);
         assert!(!shape.one_per_node);
         assert_eq!(shape.ignored, [Ignored::PodAntiAffinity]);
     }
@@ -115,25 +120,32 @@ fn annotations_are_read() {
     assert_eq!(asks.leave_fields, ["spec.replicas", "spec.paused"]);
 }
 
+fn find_never_reason(api: &str, kind: &str, namespace: &str, name: &str) -> Option<Never> {
+    facts(&json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name, "namespace": namespace } })).never
+}
+
+fn never_reason_of_owned(kind: &str, owner: &str) -> Option<Never> {
+    let owners = json!([{ "kind": owner, "name": "o", "controller": true }]);
+    let metadata = json!({ "name": "x", "namespace": "a", "ownerReferences": owners });
+    facts(&json!({ "apiVersion": "batch/v1", "kind": kind, "metadata": metadata })).never
+}
+
 #[test]
 fn what_is_never_placed_says_why() {
-    let of = |api: &str, kind: &str, namespace: &str, name: &str| {
-        facts(&json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name, "namespace": namespace } })).never
-    };
-    assert_eq!(of("v1", "Namespace", "", "fleet-c-a"), Some(Never::SystemNamespace));
-    assert_eq!(of("v1", "ConfigMap", "kube-public", "x"), Some(Never::SystemNamespace));
-    assert_eq!(of("v1", "Namespace", "", "default"), Some(Never::DefaultNamespace));
-    assert_eq!(of("v1", "ConfigMap", "shop", "kube-root-ca.crt"), Some(Never::EveryCluster));
-    assert_eq!(of("v1", "Service", "default", "kubernetes"), Some(Never::EveryCluster));
-    assert_eq!(of("v1", "Service", "shop", "kubernetes"), None);
-    assert_eq!(of("scheduling.k8s.io/v1", "PriorityClass", "", "system-x"), Some(Never::EveryCluster));
-    assert_eq!(of("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "", "p"), Some(Never::OwnApi));
-    assert_eq!(of("v1", "Namespace", "", "fleetwood"), None);
+    assert_eq!(find_never_reason("v1", "Namespace", "", "fleet-c-a"), Some(Never::SystemNamespace));
+    assert_eq!(find_never_reason("v1", "ConfigMap", "kube-public", "x"), Some(Never::SystemNamespace));
+    assert_eq!(find_never_reason("v1", "Namespace", "", "default"), Some(Never::DefaultNamespace));
+    assert_eq!(find_never_reason("v1", "ConfigMap", "shop", "kube-root-ca.crt"), Some(Never::EveryCluster));
+    assert_eq!(find_never_reason("v1", "Service", "default", "kubernetes"), Some(Never::EveryCluster));
+    assert_eq!(find_never_reason("v1", "Service", "shop", "kubernetes"), None);
+    assert_eq!(find_never_reason("scheduling.k8s.io/v1", "PriorityClass", "", "system-x"), Some(Never::EveryCluster));
+    assert_eq!(find_never_reason("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "", "p"), Some(Never::OwnApi));
+    assert_eq!(find_never_reason("v1", "Namespace", "", "fleetwood"), None);
     let mut secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "a" } });
     secret["type"] = json!("helm.sh/release.v1");
     assert_eq!(facts(&secret).never, Some(Never::Secret));
-    assert_eq!(of("v1", "Secret", "bugs-cp", "fleet-cluster-init-kubeconfig"), Some(Never::JoinToken));
-    assert_eq!(of("v1", "ConfigMap", "bugs-cp", "fleet-bootstrap-status"), Some(Never::Installation));
+    assert_eq!(find_never_reason("v1", "Secret", "bugs-cp", "fleet-cluster-init-kubeconfig"), Some(Never::JoinToken));
+    assert_eq!(find_never_reason("v1", "ConfigMap", "bugs-cp", "fleet-bootstrap-status"), Some(Never::Installation));
     // A copy under another name, as `kubectl` makes it; others may call their product so.
     let ours = json!({ "app.kubernetes.io/part-of": "fleet" });
     let mut token = json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -141,14 +153,9 @@ fn what_is_never_placed_says_why() {
     assert_eq!(facts(&token).never, Some(Never::JoinToken));
     token["data"] = json!({ "password": "eA==" });
     assert_eq!(facts(&token).never, None);
-    let owned = |kind: &str, owner: &str| {
-        facts(&json!({ "apiVersion": "batch/v1", "kind": kind, "metadata": { "name": "x", "namespace": "a",
-            "ownerReferences": [{ "kind": owner, "name": "o", "controller": true }] } }))
-        .never
-    };
-    assert_eq!(owned("Job", "Workflow"), Some(Never::Owned));
-    assert_eq!(owned("CronJob", "CronJob"), Some(Never::Owned));
-    assert_eq!(owned("Job", "CronJob"), None, "kubectl create job --from=cronjob/o");
+    assert_eq!(never_reason_of_owned("Job", "Workflow"), Some(Never::Owned));
+    assert_eq!(never_reason_of_owned("CronJob", "CronJob"), Some(Never::Owned));
+    assert_eq!(never_reason_of_owned("Job", "CronJob"), None, "kubectl create job --from=cronjob/o");
     let rbac = "rbac.authorization.k8s.io/v1";
     let of_installation = json!({ "fleet-scheduler.io/install-kind": "agent" });
     let definition = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
@@ -199,35 +206,40 @@ fn an_object_that_is_none_is_refused() {
     assert!(Facts::from_manifest(&pod).is_ok());
 }
 
+fn asks_of_annotation(annotation: &str, text: &str) -> Asks {
+    deployment(|m| m["metadata"]["annotations"] = json!({ format!("fleet-scheduler.io/{annotation}"): text })).asks
+}
+
+fn join_numbered_names(count: usize) -> String {
+    (0x1000..0x1000 + count).map(|n| format!("{n:x}")).collect::<Vec<_>>().join(",")
+}
+
 #[test]
 fn an_annotation_names_so_many_clusters_and_fields() {
-    let asks = |annotation: &str, text: String| {
-        deployment(|m| m["metadata"]["annotations"] = json!({ format!("fleet-scheduler.io/{annotation}"): text })).asks
-    };
-    let names = |count: usize| (0x1000..0x1000 + count).map(|n| format!("{n:x}")).collect::<Vec<_>>().join(",");
-    let thousand = asks("spread-onto", format!("{0},{0}::Duplicate", names(1_000)));
+    let thousand = asks_of_annotation("spread-onto", &format!("{0},{0}::Duplicate", join_numbered_names(1_000)));
     let onto = thousand.spread_onto.unwrap();
     assert_eq!((onto.clusters.len(), onto.duplicate, thousand.invalid), (1_000, true, None));
-    let many = asks("spread-onto", names(43_000));
+    let many = asks_of_annotation("spread-onto", &join_numbered_names(43_000));
     assert_eq!((many.spread_onto.unwrap().clusters.len(), many.invalid), (0, Some(InvalidAsk::SpreadOnto)));
-    assert_eq!(asks("spread-onto", "x".repeat(200_000)).spread_onto.unwrap().clusters[0].len(), 64);
-    assert_eq!(asks("cluster", "ä".repeat(100_000)).cluster.unwrap().len(), 64);
-    assert_eq!(asks("leave-fields", names(32)).leave_fields.len(), 32);
-    let fields = asks("leave-fields", names(33));
+    assert_eq!(asks_of_annotation("spread-onto", &"x".repeat(200_000)).spread_onto.unwrap().clusters[0].len(), 64);
+    assert_eq!(asks_of_annotation("cluster", &"ä".repeat(100_000)).cluster.unwrap().len(), 64);
+    assert_eq!(asks_of_annotation("leave-fields", &join_numbered_names(32)).leave_fields.len(), 32);
+    let fields = asks_of_annotation("leave-fields", &join_numbered_names(33));
     assert_eq!((fields.leave_fields.len(), fields.invalid), (0, Some(InvalidAsk::LeaveFields)));
-    assert_eq!(asks("leave-fields", "x".repeat(2_000)).invalid, Some(InvalidAsk::LongPath));
+    assert_eq!(asks_of_annotation("leave-fields", &"x".repeat(2_000)).invalid, Some(InvalidAsk::LongPath));
+}
+
+fn deployment_with_labels(count: usize) -> Facts {
+    deployment(|m| {
+        let labels = (0..count).map(|n| (format!("label-{n}"), json!("x".repeat(60))));
+        m["metadata"]["labels"] = labels.collect::<serde_json::Map<_, _>>().into();
+    })
 }
 
 #[test]
 fn an_object_that_is_larger_than_its_facts_may_be_is_never_placed() {
-    let labels = |count: usize| {
-        deployment(|m| {
-            let labels = (0..count).map(|n| (format!("label-{n}"), json!("x".repeat(60))));
-            m["metadata"]["labels"] = labels.collect::<serde_json::Map<_, _>>().into();
-        })
-    };
-    assert_eq!((labels(500).never, labels(500).labels.len()), (None, 500));
-    let large = labels(1_000);
+    assert_eq!((deployment_with_labels(500).never, deployment_with_labels(500).labels.len()), (None, 500));
+    let large = deployment_with_labels(1_000);
     assert_eq!((large.never, large.labels.len(), large.shape.is_none()), (Some(Never::Oversized), 0, true));
     let tolerations = deployment(|m| {
         let one = json!({ "key": "k", "operator": "Exists" });

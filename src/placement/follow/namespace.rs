@@ -29,18 +29,17 @@ impl NamespacePlan {
         elsewhere: &BTreeSet<(String, String)>,
         group_of: impl Fn(&ObjectKey) -> Option<String>,
     ) -> Self {
-        let is_planned = |key: &ObjectKey| key.namespace() == namespace && !key.is_of_kind("", "Namespace");
         let mut found = Self::default();
         for group in plan.groups {
             if let Some(first) = group.decided.first() {
                 let only = group.only.filter(|_| !namespace.is_empty());
                 found.only.extend(group_of(first).zip(only));
             } else if !elsewhere.contains(&(group.policy, group.key.as_str().to_owned())) {
-                found.alone.extend(group.followers.into_iter().filter(is_planned));
+                found.alone.extend(group.followers.into_iter().filter(|key| is_planned_for(namespace, key)));
             }
         }
-        found.followers = plan.followers.into_iter().filter(|(key, _)| is_planned(key)).collect();
-        for missing in plan.missing.into_iter().filter(|missing| is_planned(&missing.user)) {
+        found.followers = plan.followers.into_iter().filter(|(key, _)| is_planned_for(namespace, key)).collect();
+        for missing in plan.missing.into_iter().filter(|missing| is_planned_for(namespace, &missing.user)) {
             found.missing.entry(missing.user.clone()).or_default().push(missing);
         }
         found
@@ -83,17 +82,24 @@ pub fn find_groups_elsewhere<'f, 'l>(
     members: impl Iterator<Item = &'f Facts>,
     labels: impl Fn(&str) -> &'l BTreeMap<String, String>,
 ) -> BTreeSet<(String, String)> {
-    let across = |policy: &Policy| policy.spec.group_by.as_ref().is_some_and(|by| by.across_namespaces);
     // With an empty name everything is planned.
-    if namespace.is_empty() || !policies.iter().any(across) {
+    if namespace.is_empty() || !policies.iter().any(groups_across_namespaces) {
         return BTreeSet::new();
     }
     let decided = members.filter(|facts| !is_follower(&facts.key) && facts.key.namespace() != namespace);
     let groups = decided.filter_map(|facts| match policies.match_object(facts, labels(facts.key.namespace())) {
-        Match::Policy { policy, .. } if across(policy) => {
+        Match::Policy { policy, .. } if groups_across_namespaces(policy) => {
             Some((policy.name.clone(), GroupKey::new(facts, policy).as_str().to_owned()))
         }
         _ => None,
     });
     groups.collect()
+}
+
+fn groups_across_namespaces(policy: &Policy) -> bool {
+    policy.spec.group_by.as_ref().is_some_and(|by| by.across_namespaces)
+}
+
+fn is_planned_for(namespace: &str, key: &ObjectKey) -> bool {
+    key.namespace() == namespace && !key.is_of_kind("", "Namespace")
 }

@@ -32,20 +32,22 @@ pub struct FollowCopy {
 impl FollowCopy {
     /// The copy of an object that a Schedule makes in a cluster, which is Ready or not.
     pub fn from_schedule(schedule: &Schedule, facts: &Facts, cluster: &str, is_ready: bool) -> Self {
-        let is_unsettled = || {
-            let state = copy_state::read_copy_state(schedule, cluster);
-            let is_current = schedule.spec.source_ref.generation == facts.generation;
-            let is_deleting = schedule.metadata.deletion_timestamp.is_some();
-            let is_well = is_ready && is_current && !is_deleting && state.applied && state.available;
-            !is_well || live::has_old_pods(schedule)
-        };
         let uses = schedule.spec.uses.as_ref();
         Self {
             follows: schedule.spec.follows,
-            unsettled: !is_follower(&facts.key) && is_unsettled(),
+            unsettled: !is_follower(&facts.key) && is_unsettled_copy(schedule, facts, cluster, is_ready),
             uses: uses.map(|uses| uses.iter().map(|name| ObjectKey::from(name.as_str())).collect()),
         }
     }
+}
+
+/// Returns whether a copy is not yet as its source is, or does not serve.
+fn is_unsettled_copy(schedule: &Schedule, facts: &Facts, cluster: &str, is_ready: bool) -> bool {
+    let state = copy_state::read_copy_state(schedule, cluster);
+    let is_current = schedule.spec.source_ref.generation == facts.generation;
+    let is_deleting = schedule.metadata.deletion_timestamp.is_some();
+    let is_well = is_ready && is_current && !is_deleting && state.applied && state.available;
+    !is_well || live::has_old_pods(schedule)
 }
 
 /// One source of the control plane, decided or following.

@@ -45,31 +45,34 @@ fn a_report_of_many_nodes_and_resources_is_cut() {
 #[test]
 fn a_large_set_of_labels_is_not_known_and_others_are_shared() {
     let nodes: Value = (0..200).map(|n| (format!("n{n:03}"), json!({}))).collect::<serde_json::Map<_, _>>().into();
-    let labels =
-        |sets: Value| json!({ "capacityResources": nodes, "nodeLabels": { "sets": sets, "of": vec![0; 10_000] } });
-    let large = read_alone(&cluster(labels(json!([{ "k": "x".repeat(200_000) }]))));
+    let [large, small] = [200_000, 8_000].map(|length| {
+        let labels = json!({ "sets": [{ "k": "x".repeat(length) }], "of": vec![0; 10_000] });
+        read_alone(&cluster(json!({ "capacityResources": nodes, "nodeLabels": labels })))
+    });
     assert!(large.nodes.iter().all(|node| node.labels.is_none()));
     assert!(large.left_out().unwrap().contains("8 KiB"));
-    let small = read_alone(&cluster(labels(json!([{ "k": "x".repeat(8_000) }]))));
     let first = small.nodes[0].labels.as_ref().unwrap();
     assert!(small.nodes.iter().all(|node| Arc::ptr_eq(node.labels.as_ref().unwrap(), first)));
     assert_eq!(small.left_out(), None);
 }
 
+/// Amounts of so many resources beside the usual ones.
+fn resource_amounts(from: usize, count: usize) -> Value {
+    let own = (from..from + count).map(|n| (format!("example.com/r{n}"), json!("1")));
+    let all = own.chain(["cpu", "memory", "pods"].map(|name| (name.to_owned(), json!("1"))));
+    all.collect::<serde_json::Map<_, _>>().into()
+}
+
+/// A report of ten nodes, whose resources are in part the same.
+fn report_with_resources(first: usize) -> Part {
+    let nodes = (0..10).map(|n| (format!("n{n}"), resource_amounts(first + n * 60, 100)));
+    let nodes: Value = nodes.collect::<serde_json::Map<_, _>>().into();
+    part(json!({ "availableResources": nodes, "capacityResources": nodes }))
+}
+
 #[test]
 fn a_node_and_a_cluster_have_so_many_resources() {
-    let amounts = |from: usize, count: usize| -> Value {
-        let own = (from..from + count).map(|n| (format!("example.com/r{n}"), json!("1")));
-        own.chain(["cpu", "memory", "pods"].map(|name| (name.to_owned(), json!("1"))))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    };
-    let report = |first: usize| {
-        let nodes: Value =
-            (0..10).map(|n| (format!("n{n}"), amounts(first + n * 60, 100))).collect::<serde_json::Map<_, _>>().into();
-        part(json!({ "availableResources": nodes, "capacityResources": nodes }))
-    };
-    let parts = [report(0), report(10_000), report(20_000)];
+    let parts = [report_with_resources(0), report_with_resources(10_000), report_with_resources(20_000)];
     let inventory = read_inventory(&cluster(json!({})), parts.iter());
     let mut names = BTreeSet::new();
     for node in &inventory.nodes {
@@ -85,8 +88,8 @@ fn a_node_and_a_cluster_have_so_many_resources() {
 fn amounts_names_and_taints_are_those_of_nodes_that_exist() {
     let of = json!({ "cpu": "1000000000", "memory": "1E", "pods": "1000000000", "x": "-5", "y".repeat(400): "1" });
     let long = "n".repeat(300);
-    let taint = |effect: &str| json!({ "key": "k", "effect": effect });
-    let taints = json!({ "n": [taint("NoSchedule"), taint("Other")], "o": vec![taint("NoSchedule"); 65] });
+    let no_schedule = json!({ "key": "k", "effect": "NoSchedule" });
+    let taints = json!({ "n": [no_schedule, { "key": "k", "effect": "Other" }], "o": vec![no_schedule.clone(); 65] });
     let status = json!({ "capacityResources": { "n": of, long: of, "o": of }, "nodeTaints": taints });
     let inventory = read_alone(&cluster(status));
     let [node] = inventory.nodes.as_slice() else { panic!("{:?}", inventory.nodes) };

@@ -12,8 +12,9 @@ pub fn exclude_cluster(
     reason: ExclusionReason,
     now: i64,
 ) -> Option<MoveRecord> {
-    let is_known = |one: &ExcludedCluster| one.cluster == cluster && one.uid == uid && one.until > now;
-    if record.running.is_some() || record.excluded.iter().any(is_known) {
+    if record.running.is_some()
+        || record.excluded.iter().any(|one| one.cluster == cluster && one.uid == uid && one.until > now)
+    {
         return None;
     }
     let mut next = record.clone();
@@ -27,16 +28,15 @@ pub fn exclude_cluster(
 /// Returns the record without the exclusions for want of nodes in clusters that have grown since; `None` during a move, and
 /// where there are none.
 pub fn forget_exclusions(record: &MoveRecord, grown_at: impl Fn(&str) -> Option<i64>) -> Option<MoveRecord> {
-    let is_over = |one: &ExcludedCluster| {
-        one.reason == ExclusionReason::Unschedulable
-            && grown_at(&one.cluster).is_some_and(|at| at >= one.until.saturating_sub(EXCLUDED_SECONDS))
-    };
-    if record.running.is_some() || !record.excluded.iter().any(is_over) {
+    if record.running.is_some() {
         return None;
     }
     let mut next = record.clone();
-    next.excluded.retain(|one| !is_over(one));
-    Some(next)
+    next.excluded.retain(|one| {
+        one.reason != ExclusionReason::Unschedulable
+            || grown_at(&one.cluster).is_none_or(|at| at < one.until.saturating_sub(EXCLUDED_SECONDS))
+    });
+    (next.excluded.len() < record.excluded.len()).then_some(next)
 }
 
 #[cfg(test)]

@@ -20,9 +20,10 @@ fn step_once_at_rest(view: View<'_>) -> MoveStep {
         return MoveStep::Record { record: MoveRecord { finished: true, ..record.next_epoch() }, event: None };
     }
     let target = record.target.keys().next().map(String::as_str);
-    let lives =
-        || view.cluster_names().into_iter().any(|cluster| view.is_live(cluster) && view.cluster_exists(cluster));
-    if target.is_none() && !record.finished && lives() {
+    if target.is_none()
+        && !record.finished
+        && view.cluster_names().into_iter().any(|cluster| view.is_live(cluster) && view.cluster_exists(cluster))
+    {
         // No record says where it is. To write it down is no decision.
         return place(view, find_place(view));
     }
@@ -85,8 +86,12 @@ fn step_restart(view: View<'_>, running: &Move) -> MoveStep {
     if schedule.said.finished {
         return view.keep_then_record(&running.from, MoveRecord { finished: true, ..stays }, None);
     }
-    let may_begin_there = |to: &String| is_same_cluster(view, running, to) && view.is_ready(to);
-    if !running.to.keys().filter(|to| amount_in(&running.to, to) > 0).all(may_begin_there) {
+    if !running
+        .to
+        .keys()
+        .filter(|to| amount_in(&running.to, to) > 0)
+        .all(|to| is_same_cluster(view, running, to) && view.is_ready(to))
+    {
         return view.keep_then_record(&running.from, stays, None);
     }
     MoveStep::Writes(vec![MoveWrite::Delete { cluster: cluster.clone() }])

@@ -67,14 +67,17 @@ pub(super) fn step_removal(view: View<'_>, running: &Move) -> MoveStep {
 
 /// Returns the step if a copy that stays is gone: what is still there of either side stays instead.
 fn step_without_stay(view: View<'_>, running: &Move, removal: &Removal<'_>) -> Option<MoveStep> {
-    let is_there = |cluster: &str| is_same_cluster(view, running, cluster) && view.is_live(cluster);
-    if removal.keep.keys().all(|cluster| is_there(cluster)) {
+    if removal.keep.keys().all(|cluster| is_still_there(view, running, cluster)) {
         return None;
     }
-    let both = removal.drop.iter().chain(removal.keep).filter(|(cluster, _)| is_there(cluster));
+    let both = removal.drop.iter().chain(removal.keep).filter(|(cluster, _)| is_still_there(view, running, cluster));
     let left: ClusterAmounts = both.map(|(cluster, amount)| (cluster.clone(), *amount)).collect();
     let record = view.record.next_epoch().without_move(left.clone()).without_failures();
     Some(view.keep_then_record(&left, record, None))
+}
+
+fn is_still_there(view: View<'_>, running: &Move, cluster: &str) -> bool {
+    is_same_cluster(view, running, cluster) && view.is_live(cluster)
 }
 
 /// The side that stays is away or never served, and the other one serves: that one stays.

@@ -16,10 +16,17 @@ pub(super) struct Sides<'a> {
 impl<'a> Sides<'a> {
     pub(super) fn from_move(running: &'a Move) -> Self {
         let names: BTreeSet<&str> = running.from.keys().chain(running.to.keys()).map(String::as_str).collect();
-        let change = |cluster: &str| amount_in(&running.to, cluster) - amount_in(&running.from, cluster);
         Self {
-            grow: names.iter().copied().filter(|cluster| change(cluster) > 0).collect(),
-            shrink: names.iter().copied().filter(|cluster| change(cluster) < 0).collect(),
+            grow: names
+                .iter()
+                .copied()
+                .filter(|cluster| amount_in(&running.to, cluster) > amount_in(&running.from, cluster))
+                .collect(),
+            shrink: names
+                .iter()
+                .copied()
+                .filter(|cluster| amount_in(&running.to, cluster) < amount_in(&running.from, cluster))
+                .collect(),
         }
     }
 }

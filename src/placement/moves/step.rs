@@ -49,10 +49,12 @@ fn step_at_rest(view: View<'_>) -> MoveStep {
 
 /// Returns the clusters with a copy that nobody wants.
 fn find_strays(view: View<'_>) -> Vec<&str> {
-    let is_stray = |cluster: &&str| {
-        view.is_live(cluster) && view.cluster_exists(cluster) && !view.record.target.contains_key(*cluster)
-    };
-    view.cluster_names().into_iter().filter(is_stray).collect()
+    view.cluster_names()
+        .into_iter()
+        .filter(|cluster| {
+            view.is_live(cluster) && view.cluster_exists(cluster) && !view.record.target.contains_key(*cluster)
+        })
+        .collect()
 }
 
 /// Returns the step that a decision asks for; none if the group stays as it is recorded.
@@ -68,9 +70,11 @@ fn step_by_decision(view: View<'_>, strays: &[&str]) -> Option<MoveStep> {
     }
     match decision.cause? {
         MoveCause::Lost => {
-            let exists = |(cluster, _): &(&String, &i64)| view.cluster_exists(cluster);
-            let left: ClusterAmounts =
-                target.iter().filter(exists).map(|(cluster, amount)| (cluster.clone(), *amount)).collect();
+            let left: ClusterAmounts = target
+                .iter()
+                .filter(|(cluster, _)| view.cluster_exists(cluster))
+                .map(|(cluster, amount)| (cluster.clone(), *amount))
+                .collect();
             // An empty volume is not the data: with volumes the target stays recorded.
             let is_new = !seen.source.volumes && left != *target;
             is_new.then(|| MoveStep::Record { record: record.next_epoch().without_move(left), event: None })
@@ -115,13 +119,14 @@ fn added_side(target: &ClusterAmounts, to: &ClusterAmounts) -> ClusterAmounts {
 /// Returns where a group is of which no record says it: where it serves, else where it has a copy, ties by name.
 pub(super) fn find_place(view: View<'_>) -> ClusterAmounts {
     let schedules = &view.seen.schedules;
-    let is_there = |cluster: &&String| view.is_live(cluster) && view.cluster_exists(cluster);
-    let there = schedules.keys().filter(is_there);
+    let there = schedules.keys().filter(|cluster| view.is_live(cluster) && view.cluster_exists(cluster));
     if view.seen.source.divided {
         return there.map(|cluster| (cluster.clone(), schedules[cluster].amount)).collect();
     }
-    let serves = |cluster: &&String| schedules[*cluster].said.available > 0 && view.is_ready(cluster);
-    let first = there.min_by_key(|cluster| (!serves(cluster), (*cluster).clone()));
+    let first = there.min_by_key(|cluster| {
+        let serves = schedules[*cluster].said.available > 0 && view.is_ready(cluster);
+        (!serves, (*cluster).clone())
+    });
     first.map(|cluster| (cluster.clone(), 1)).into_iter().collect()
 }
 

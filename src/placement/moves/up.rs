@@ -23,10 +23,9 @@ pub(super) fn step_up(view: View<'_>, running: &Move) -> MoveStep {
 
 /// What is left of the old side: what is gone, or was removed by somebody else, is not given up a second time.
 fn remaining_from(view: View<'_>, running: &Move) -> ClusterAmounts {
-    let remains = |cluster: &str| {
+    let left = running.from.iter().filter(|(cluster, _)| {
         is_same_cluster(view, running, cluster) && (view.is_live(cluster) || amount_in(&running.to, cluster) > 0)
-    };
-    let left = running.from.iter().filter(|(cluster, _)| remains(cluster));
+    });
     left.map(|(cluster, amount)| (cluster.clone(), *amount)).collect()
 }
 
@@ -42,8 +41,9 @@ fn step_without_sides(view: View<'_>, running: &Move, sides: &Sides<'_>) -> Opti
         let record = MoveRecord { target: from, running: Some(back), ..next };
         return Some(MoveStep::Record { record, event: Some(MoveEvent::MoveWithdrawn) });
     }
-    let never_served = |cluster: &&str| view.is_away(cluster) && view.most_served(cluster) == 0;
-    if running.cause == MoveCause::Failover && sides.grow.iter().any(never_served) {
+    if running.cause == MoveCause::Failover
+        && sides.grow.iter().any(|cluster| view.is_away(cluster) && view.most_served(cluster) == 0)
+    {
         return Some(MoveStep::Record { record: next.without_move(from), event: None });
     }
     if from == running.from {
@@ -64,12 +64,11 @@ fn step_without_sides(view: View<'_>, running: &Move, sides: &Sides<'_>) -> Opti
 /// Returns the step if the replicas changed: the new side follows, the old one only falls.
 fn step_scaled(view: View<'_>, running: &Move) -> Option<MoveStep> {
     let source = &view.seen.source;
-    let sum_of = |amounts: &ClusterAmounts| amounts.values().sum::<i64>();
-    if !source.divided || sum_of(&running.to) == source.amount || view.is_fixed() {
+    if !source.divided || running.to.values().sum::<i64>() == source.amount || view.is_fixed() {
         return None;
     }
     let scaled = view.seen.decision.scaled.as_ref()?;
-    let from = if source.amount < sum_of(&running.from) { &scaled.from } else { &running.from };
+    let from = if source.amount < running.from.values().sum::<i64>() { &scaled.from } else { &running.from };
     if scaled.to == *from {
         let record = view.record.next_epoch().without_move(scaled.to.clone());
         return Some(MoveStep::Record { record, event: None });
@@ -92,18 +91,14 @@ fn step_growing(view: View<'_>, running: &Move, sides: &Sides<'_>) -> MoveStep {
     let Sides { grow, shrink } = sides;
     // The deadline stands still under mass-loss protection.
     let is_late = !seen.frozen && seen.now >= running.deadline.saturating_add(seen.frozen_seconds.max(0));
-    let serves = |cluster: &str| {
-        let needed = view.needed_amount(amount_in(&running.to, cluster), shrink);
-        view.copy_serves(cluster, needed)
-    };
     let rises = if grow.is_empty() {
-        running.to.keys().all(|cluster| serves(cluster))
+        running.to.keys().all(|cluster| serves_as_needed(view, running, shrink, cluster))
     } else {
-        grow.iter().all(|cluster| serves(cluster))
+        grow.iter().all(|cluster| serves_as_needed(view, running, shrink, cluster))
     };
-    let old_served =
-        |cluster: &&str| view.copy_served(cluster, view.needed_amount(amount_in(&running.from, cluster), grow));
-    let can_go_back = shrink.iter().all(old_served);
+    let can_go_back = shrink
+        .iter()
+        .all(|cluster| view.copy_served(cluster, view.needed_amount(amount_in(&running.from, cluster), grow)));
     let is_fixed = view.is_fixed();
     let is_unwanted = !is_fixed
         && (seen.decision.cause.is_none() || !grow.iter().all(|cluster| seen.decision.wanted.contains(*cluster)));
@@ -125,14 +120,18 @@ fn step_growing(view: View<'_>, running: &Move, sides: &Sides<'_>) -> MoveStep {
     MoveStep::Writes(make_new_side(view, running, sides, is_late || is_unwanted || is_fixed))
 }
 
+/// Returns whether the copy in a cluster runs so many that those which it replaces are not missed.
+fn serves_as_needed(view: View<'_>, running: &Move, replaced: &[&str], cluster: &str) -> bool {
+    view.copy_serves(cluster, view.needed_amount(amount_in(&running.to, cluster), replaced))
+}
+
 /// Adds the failure to the record that begins the way back.
 fn record_failure(view: View<'_>, running: &Move, back: MoveRecord, grow: &[&str]) -> MoveRecord {
     let attempt = view.record.failed_attempts().saturating_add(1);
     let doublings = u32::try_from(attempt - 1).unwrap_or_default().min(16);
     let not_before = view.seen.now + (BACK_OFF_SECONDS << doublings).min(LONGEST_BACK_OFF_SECONDS);
-    let failed = |cluster: &&&str| !view.copy_serves(cluster, amount_in(&running.to, cluster));
     let mut excluded = back.excluded.clone();
-    for cluster in grow.iter().filter(failed) {
+    for cluster in grow.iter().filter(|cluster| !view.copy_serves(cluster, amount_in(&running.to, cluster))) {
         excluded.retain(|entry| entry.cluster != **cluster);
         let uid = running.uids.get(*cluster).cloned().unwrap_or_default();
         let until = not_before + EXCLUDED_SECONDS;
@@ -164,7 +163,7 @@ fn make_new_side(view: View<'_>, running: &Move, sides: &Sides<'_>, back_is_near
         .copied()
         .filter(|cluster| back_is_near || view.most_served(cluster) < amount_in(&running.from, cluster));
     let needed = running.to.keys().map(String::as_str).filter(|cluster| amount_in(&running.to, cluster) > 0);
-    let is_idle = |cluster: &&str| !writes.iter().any(|write| write.cluster() == *cluster);
-    let asks = view.ask_clusters(needed.chain(old).filter(is_idle));
+    let asks =
+        view.ask_clusters(needed.chain(old).filter(|cluster| !writes.iter().any(|write| write.cluster() == *cluster)));
     distinct(writes.into_iter().chain(asks).collect())
 }

@@ -56,8 +56,10 @@ impl<'a> View<'a> {
 
     /// Returns whether the copy runs so many now, with whatever hash: edits reach both sides.
     pub(super) fn copy_serves(self, cluster: &str, amount: i64) -> bool {
-        let serves = |schedule: &SeenSchedule| schedule.amount >= amount && schedule.said.available >= amount;
-        self.report_counts(cluster) && self.schedule(cluster).is_some_and(serves)
+        self.report_counts(cluster)
+            && self
+                .schedule(cluster)
+                .is_some_and(|schedule| schedule.amount >= amount && schedule.said.available >= amount)
     }
 
     /// Returns whether the copy ran so many at least once.
@@ -73,8 +75,7 @@ impl<'a> View<'a> {
     /// Returns what is asked of a copy: its amount, but no more than the copies that it replaces ever served, if their
     /// reports count.
     pub(super) fn needed_amount(self, amount: i64, replaced: &[&str]) -> i64 {
-        let is_known = |cluster: &&str| self.schedule(cluster).is_none() || self.report_counts(cluster);
-        if !replaced.iter().all(is_known) {
+        if !replaced.iter().all(|cluster| self.schedule(cluster).is_none() || self.report_counts(cluster)) {
             return amount;
         }
         let served = replaced.iter().map(|cluster| self.most_served(cluster)).max();
@@ -134,29 +135,31 @@ impl<'a> View<'a> {
 
     /// Returns the pods below which the group does not fall: what its source asks for, but no more than the record gives.
     fn planned_pods(self) -> i64 {
-        let sum_of = |amounts: &ClusterAmounts| amounts.values().sum::<i64>();
         let planned = match &self.record.running {
-            None => sum_of(&self.record.target),
-            Some(running) => sum_of(&running.from).min(sum_of(&running.to)),
+            None => self.record.target.values().sum(),
+            Some(running) => running.from.values().sum::<i64>().min(running.to.values().sum()),
         };
         planned.min(self.seen.source.amount)
     }
 
     /// Asks the clusters that this leader did not ask in its term since they were last not Ready.
     pub(super) fn ask_clusters(self, clusters: impl IntoIterator<Item = &'a str>) -> Vec<MoveWrite> {
-        let is_open =
-            |cluster: &&str| self.is_live(cluster) && self.is_ready(cluster) && !self.seen.schedules[*cluster].asked;
-        clusters.into_iter().filter(is_open).map(|cluster| MoveWrite::Ask { cluster: cluster.to_owned() }).collect()
+        let open = clusters
+            .into_iter()
+            .filter(|cluster| self.is_live(cluster) && self.is_ready(cluster) && !self.seen.schedules[*cluster].asked);
+        open.map(|cluster| MoveWrite::Ask { cluster: cluster.to_owned() }).collect()
     }
 
     /// Writes the Schedules of the copies of a side once more before the record says that they stay. A deletion that is
     /// still on its way then fails by the Schedule's version.
     pub(super) fn keep_copies(self, side: &ClusterAmounts) -> Vec<MoveWrite> {
-        let is_open = |cluster: &&String| {
-            let kept = self.schedule(cluster).and_then(|schedule| schedule.kept);
-            amount_in(side, cluster) > 0 && self.is_live(cluster) && kept != Some(self.record.epoch)
-        };
-        side.keys().filter(is_open).map(|cluster| MoveWrite::Keep { cluster: cluster.clone() }).collect()
+        side.keys()
+            .filter(|cluster| {
+                let kept = self.schedule(cluster).and_then(|schedule| schedule.kept);
+                amount_in(side, cluster) > 0 && self.is_live(cluster) && kept != Some(self.record.epoch)
+            })
+            .map(|cluster| MoveWrite::Keep { cluster: cluster.clone() })
+            .collect()
     }
 
     /// Keeps the copies of a side, then writes the record.

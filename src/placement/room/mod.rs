@@ -120,19 +120,10 @@ impl Room {
         let column_of: BTreeMap<&str, usize> =
             acquired.iter().enumerate().map(|(column, (_, name))| (&**name, column)).collect();
         let columns: Vec<ResourceId> = acquired.iter().map(|(id, _)| *id).collect();
-        let row = |amounts: &NodeAmounts| -> Vec<i64> {
-            let mut row = vec![0; columns.len()];
-            for (name, amount) in amounts.iter() {
-                if let Some(column) = column_of.get(&**name) {
-                    row[*column] = amount;
-                }
-            }
-            row
-        };
         let (mut names, mut kind_of, mut kinds, mut reported) = (Vec::new(), Vec::new(), Kinds::default(), Vec::new());
         for node in nodes {
-            reported.extend(row(&node.available));
-            kind_of.push(kinds.intern_kind(row(&node.capacity), node.taints, node.labels));
+            reported.extend(make_row(&column_of, &node.available));
+            kind_of.push(kinds.intern_kind(make_row(&column_of, &node.capacity), node.taints, node.labels));
             names.push(node.name.into_boxed_str());
         }
         let kinds = kinds.all;
@@ -188,20 +179,21 @@ impl Room {
 
     /// Returns what is free by node and resource, less the promises.
     pub fn free_by_node(&self, resources: &Resources) -> impl Iterator<Item = (&str, BTreeMap<Arc<str>, i64>)> {
-        let row =
-            |row: &[i64]| self.columns.iter().map(|id| resources.name(*id).clone()).zip(row.iter().copied()).collect();
-        self.names.iter().map(|name| &**name).zip(self.free.chunks_exact(self.column_count().max(1)).map(row))
+        self.names.iter().zip(self.free.chunks_exact(self.column_count().max(1))).map(|(name, row)| {
+            let names = self.columns.iter().map(|id| resources.name(*id).clone());
+            (&**name, names.zip(row.iter().copied()).collect())
+        })
     }
 
     /// Returns by resource what exists, what is free as reported, and what of that is not promised.
     pub fn sum_amounts(&self, resources: &Resources) -> Vec<(Arc<str>, [i64; 3])> {
         let columns = self.columns.iter().enumerate();
-        let reported = |column: usize| {
+        let amounts = columns.map(|(column, id)| {
             let rows = self.reported.chunks_exact(self.column_count().max(1));
-            rows.map(|row| row[column]).fold(0, i64::saturating_add)
-        };
-        let amounts = |column: usize| [self.capacity[column], reported(column), self.free_sums[column]];
-        columns.map(|(column, id)| (resources.name(*id).clone(), amounts(column))).collect()
+            let reported = rows.map(|row| row[column]).fold(0, i64::saturating_add);
+            (resources.name(*id).clone(), [self.capacity[column], reported, self.free_sums[column]])
+        });
+        amounts.collect()
     }
 
     fn column_count(&self) -> usize {
@@ -319,9 +311,12 @@ impl Room {
             .iter()
             .any(|effect| !kind.taints.is_empty() && has_untolerated(&kind.taints, &shape.tolerations, effect));
         let labels = kind.labels.as_ref();
-        let get = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
         !repelled
-            && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches_node(get, name)))
+            && (shape.nodes.is_empty()
+                || (!self.lacks_labels(kind, shape)
+                    && shape
+                        .nodes
+                        .matches_node(|key| labels.and_then(|labels| labels.get(key)).map(String::as_str), name)))
     }
 
     /// Returns whether a shape asks for labels that nodes of a kind do not report.
@@ -344,10 +339,13 @@ impl Room {
             return Eligible::All;
         }
         if shape.nodes.asks_names() {
-            let one = |node: usize| {
-                self.kind_is_eligible(&self.kinds[usize::from(self.kind_of[node])], shape, &self.names[node])
-            };
-            return Eligible::Nodes((0..self.names.len()).map(one).collect());
+            return Eligible::Nodes(
+                (0..self.names.len())
+                    .map(|node| {
+                        self.kind_is_eligible(&self.kinds[usize::from(self.kind_of[node])], shape, &self.names[node])
+                    })
+                    .collect(),
+            );
         }
         let by_kind: Vec<bool> = self.kinds.iter().map(|kind| self.kind_is_eligible(kind, shape, "")).collect();
         if by_kind.iter().all(|eligible| *eligible) {
@@ -355,6 +353,17 @@ impl Room {
         }
         Eligible::Nodes(self.kind_of.iter().map(|kind| by_kind[usize::from(*kind)]).collect())
     }
+}
+
+/// Returns amounts in the order of the columns.
+fn make_row(column_of: &BTreeMap<&str, usize>, amounts: &NodeAmounts) -> Vec<i64> {
+    let mut row = vec![0; column_of.len()];
+    for (name, amount) in amounts.iter() {
+        if let Some(column) = column_of.get(&**name) {
+            row[*column] = amount;
+        }
+    }
+    row
 }
 
 /// Share that stays free of the scarcest resource.

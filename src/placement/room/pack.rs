@@ -191,13 +191,12 @@ impl Room {
     }
 
     fn find_insufficient(&self, resources: &Resources, need: &Need<'_>, sums: &[i64]) -> Option<Reason> {
-        let lacking = |(id, request): &(Option<ResourceId>, i64)| {
+        need.requests.iter().find_map(|(id, request)| {
             let id = (*id)?;
             let free = self.find_column(id).map_or(0, |column| sums[column]);
             let asked = request.saturating_mul(need.pods);
             (asked > free).then(|| Reason::Insufficient { resource: resources.name(id).clone(), asked, free })
-        };
-        need.requests.iter().find_map(lacking)
+        })
     }
 
     fn why_not_packed(
@@ -228,16 +227,15 @@ impl Room {
         free: &[i64],
         sums: &[i64],
     ) -> Reason {
-        let rows = || {
-            free.chunks_exact(self.column_count().max(1)).enumerate().filter(|(node, _)| eligible.is_eligible(*node))
-        };
-        let of = |(id, request): &(Option<ResourceId>, i64)| {
+        let rows =
+            free.chunks_exact(self.column_count().max(1)).enumerate().filter(|(node, _)| eligible.is_eligible(*node));
+        let requested = need.requests.iter().filter_map(|(id, request)| {
             let id = (*id)?;
             let column = self.find_column(id)?;
-            let most = rows().map(|(_, row)| row[column]).max().unwrap_or_default();
+            let most = rows.clone().map(|(_, row)| row[column]).max().unwrap_or_default();
             Some((most / (*request).max(1), id, *request, most, sums[column]))
-        };
-        let scarcest = need.requests.iter().filter_map(of).min_by_key(|(times, ..)| *times);
+        });
+        let scarcest = requested.min_by_key(|(times, ..)| *times);
         let (resource, asked, most, free) = match scarcest {
             Some((_, id, asked, most, free)) => (resources.name(id).clone(), asked, most.max(0), free),
             None => (Arc::from("pods"), 1000, 0, 0),
@@ -252,14 +250,16 @@ impl Room {
 
     /// Compares by the largest part of the cluster's capacity that one pod takes.
     pub(crate) fn by_share(&self, a: &Need<'_>, b: &Need<'_>) -> Ordering {
-        let share = |need: &Need<'_>| {
-            let of = |(id, request): &(Option<ResourceId>, i64)| {
-                let column = id.and_then(|id| self.find_column(id))?;
-                crate::placement::fraction::Fraction::new(*request, self.capacity[column])
-            };
-            need.requests.iter().filter_map(of).max()
-        };
-        share(a).cmp(&share(b))
+        self.find_largest_share(a).cmp(&self.find_largest_share(b))
+    }
+
+    /// Returns the largest part of the cluster's capacity that one pod takes.
+    fn find_largest_share(&self, need: &Need<'_>) -> Option<crate::placement::fraction::Fraction> {
+        let shares = need.requests.iter().filter_map(|(id, request)| {
+            let column = id.and_then(|id| self.find_column(id))?;
+            crate::placement::fraction::Fraction::new(*request, self.capacity[column])
+        });
+        shares.max()
     }
 
     /// Packs smallest first, each pod onto the node where most stays free; false also where that takes too many steps.
@@ -274,34 +274,43 @@ impl Room {
             if !steps.take_steps(self.count_nodes()) {
                 return false;
             }
-            let scored = |node: usize, row: &[i64]| {
-                let fits = eligible.is_eligible(node) && self.goes_onto(need, row) > 0;
-                fits.then(|| (self.score_node(need, node, row), Reverse(node)))
-            };
             let rows = free.chunks_exact(width).enumerate();
-            let mut best: BinaryHeap<_> = rows.filter_map(|(node, row)| scored(node, row)).collect();
+            let mut best: BinaryHeap<_> =
+                rows.filter_map(|(node, row)| self.score_open_node(need, eligible, node, row)).collect();
             for _ in 0..need.pods {
                 let Some((_, Reverse(node))) = best.pop().filter(|_| steps.take_steps(POD)) else { return false };
                 let row = &mut free[node * width..(node + 1) * width];
                 self.subtract_pods(need, row, 1);
                 if !need.shape.one_per_node {
-                    best.extend(scored(node, row));
+                    best.extend(self.score_open_node(need, eligible, node, row));
                 }
             }
         }
         true
     }
 
+    /// Returns how well a pod goes onto a node, if it does, and the node; of equal ones the first is the best.
+    fn score_open_node(
+        &self,
+        need: &Need<'_>,
+        eligible: &Eligible,
+        node: usize,
+        row: &[i64],
+    ) -> Option<(i128, Reverse<usize>)> {
+        let fits = eligible.is_eligible(node) && self.goes_onto(need, row) > 0;
+        fits.then(|| (self.score_node(need, node, row), Reverse(node)))
+    }
+
     /// Returns what would stay free of cpu and memory on a node, each in thousandths of its capacity, added up.
     fn score_node(&self, need: &Need<'_>, node: usize, row: &[i64]) -> i128 {
         let capacity = &self.kinds[usize::from(self.kind_of[node])].capacity;
-        let of = |id: ResourceId| {
+        let scores = [0, 1].into_iter().filter_map(|id| {
             let column = self.find_column(id)?;
             let request = need.requests.iter().find(|(one, _)| *one == Some(id)).map_or(0, |(_, request)| *request);
             let whole = i128::from(capacity[column]);
             (whole > 0).then(|| (i128::from(row[column]) - i128::from(request)) * 1000 / whole)
-        };
-        [0, 1].into_iter().filter_map(of).sum()
+        });
+        scores.sum()
     }
 
     /// Returns whether every pod would fit an empty node like one that exists; true of a cluster without nodes.

@@ -18,9 +18,13 @@ fn deployment(name: &str, replicas: i64, cpu: &str) -> Facts {
 /// Nodes with so many CPUs and pods each.
 fn room(resources: &mut Resources, nodes: usize, cpus: i64, pods: i64) -> Room {
     let amounts: NodeAmounts = [("cpu", cpus * 1000), ("pods", pods * 1000)].into();
-    let node =
-        |at| Node { name: format!("n{at}"), capacity: amounts.clone(), available: amounts.clone(), ..Node::default() };
-    Room::new(resources, (0..nodes).map(node).collect(), Vec::new())
+    let nodes = (0..nodes).map(|at| Node {
+        name: format!("n{at}"),
+        capacity: amounts.clone(),
+        available: amounts.clone(),
+        ..Node::default()
+    });
+    Room::new(resources, nodes.collect(), Vec::new())
 }
 
 fn need<'a>(resources: &Resources, facts: &'a Facts) -> Need<'a> {

@@ -19,7 +19,7 @@ use crate::placement::stuck::patience_seconds;
 
 /// Returns the conditions without their texts.
 fn bare_conditions(conditions: &[Condition]) -> Vec<Condition> {
-    let bare = |one: &Condition| Condition {
+    let bare = conditions.iter().map(|one| Condition {
         type_: one.type_.clone(),
         status: one.status.clone(),
         reason: one.reason.clone(),
@@ -28,8 +28,8 @@ fn bare_conditions(conditions: &[Condition]) -> Vec<Condition> {
         last_heartbeat_time: None,
         // Whatever waits for a time has waited.
         last_transition_time: one.last_transition_time.as_ref().map(|_| Time(Timestamp::UNIX_EPOCH)),
-    };
-    conditions.iter().map(bare).collect()
+    });
+    bare.collect()
 }
 
 /// Returns name, namespace and times.
@@ -49,10 +49,13 @@ fn strip_cluster(cluster: &mut Cluster) {
     cluster.metadata = ObjectMeta { labels, uid, ..bare_metadata(&cluster.metadata) };
     cluster.spec.cluster_id = None;
     let Some(status) = cluster.status.take() else { return };
-    let observed = |one: Observed| Observed { node_count: one.node_count, apis: one.apis, ..Observed::default() };
     cluster.status = Some(ClusterStatus {
         conditions: bare_conditions(&status.conditions),
-        observed: status.observed.map(observed),
+        observed: status.observed.map(|one| Observed {
+            node_count: one.node_count,
+            apis: one.apis,
+            ..Observed::default()
+        }),
         last_update_time: None,
         answered: None,
         ..status
@@ -108,8 +111,8 @@ fn strip_group(group: &mut ScheduleGroup, now: i64) {
 fn bare_copy_status(text: &str) -> Option<String> {
     let status: Value = serde_json::from_str(text).ok()?;
     let mut bare = json!({});
-    let ends = |one: &&Value| one["type"] == "Complete" || one["type"] == "Failed";
-    let ends = status["conditions"].as_array().into_iter().flatten().filter(ends);
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let ends = conditions.filter(|one| one["type"] == "Complete" || one["type"] == "Failed");
     let ends: Vec<Value> = ends.map(|one| json!({ "type": one["type"], "status": one["status"] })).collect();
     if !ends.is_empty() {
         bare["conditions"] = json!(ends);
@@ -132,8 +135,10 @@ fn bare_copy_status(text: &str) -> Option<String> {
 
 /// Leaves out since when pods find no node, unless that is so long that their group leaves.
 fn settle_pods(pods: PodCounts, is_autoscaled: bool, now: i64) -> PodCounts {
-    let is_for_long = |since: &Time| now.saturating_sub(since.0.as_second()) >= patience_seconds(is_autoscaled);
-    let since = pods.unschedulable_since.filter(is_for_long).map(|_| Time(Timestamp::UNIX_EPOCH));
+    let since = pods
+        .unschedulable_since
+        .filter(|since| now.saturating_sub(since.0.as_second()) >= patience_seconds(is_autoscaled))
+        .map(|_| Time(Timestamp::UNIX_EPOCH));
     PodCounts { unschedulable_since: since, ..pods }
 }
 
@@ -161,10 +166,11 @@ impl FleetState {
     /// Reduces everything to names, labels and numbers, in the order of the names, as it is at a time in seconds. Decisions are
     /// the same.
     pub fn strip_at(&mut self, now: i64) {
-        let is_autoscaled =
-            |cluster: &&Cluster| cluster.status.as_ref().is_some_and(|one| one.autoscaled == Some(true));
-        let autoscaled = self.clusters.iter().filter(is_autoscaled).filter_map(|one| one.metadata.name.clone());
-        let autoscaled: BTreeSet<String> = autoscaled.collect();
+        let autoscaled = self.clusters.iter().filter(|cluster| {
+            let status = cluster.status.as_ref();
+            status.is_some_and(|status| status.autoscaled == Some(true))
+        });
+        let autoscaled: BTreeSet<String> = autoscaled.filter_map(|one| one.metadata.name.clone()).collect();
         self.clusters.iter_mut().for_each(strip_cluster);
         self.reports.iter_mut().for_each(strip_report);
         self.policies.iter_mut().for_each(strip_policy);

@@ -138,8 +138,10 @@ impl<'a> Run<'a> {
         match self.assignments.get(key) {
             Some(Assignment::Direct | Assignment::Group(_) | Assignment::Left(_)) => true,
             Some(Assignment::Follows) => {
-                let is_matched = |facts| matches!(self.match_known_object(facts), Match::Policy { .. });
-                self.copies.contains_key(key) || self.facts(key).is_some_and(is_matched)
+                self.copies.contains_key(key)
+                    || self
+                        .facts(key)
+                        .is_some_and(|facts| matches!(self.match_known_object(facts), Match::Policy { .. }))
             }
             _ => false,
         }
@@ -147,14 +149,15 @@ impl<'a> Run<'a> {
 
     /// Returns where a group is; `is_held` if its volumes keep it there.
     fn find_present_placement(&self, name: &str, policy: &Policy, is_held: bool) -> Current {
-        let members = || self.members[name].iter().filter_map(|key| self.facts(key));
-        let copies =
-            members().flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, copy, facts)));
+        let members = self.members[name].iter().filter_map(|key| self.facts(key));
+        let copies = members
+            .clone()
+            .flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, copy, facts)));
         let mut current = live::current_placement(copies, self.recorded_status(name), policy, is_held);
         current.is_settled = !self.grown.contains(name);
         current.only = self.find_clusters_left(name);
         if policy.spec.spread_constraints.is_some() {
-            let copies = members()
+            let copies = members
                 .flat_map(|facts| self.list_known_copies(&facts.key).map(move |(at, copy)| (at, &facts.key, copy)));
             current.bound = count_bound_pods(copies, |cluster, stuck| self.is_stuck_by_now(cluster, stuck));
         }

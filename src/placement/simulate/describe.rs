@@ -67,20 +67,21 @@ pub(super) fn describe_run(run: &Run<'_>, before: &FleetState, asked: &Asked) ->
 
 /// Returns the clusters of an object when everything is as decided; `kept` are those of its copies.
 fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<String>) -> BTreeSet<String> {
-    let has_ended = || run.list_known_copies(key).any(|(_, copy)| live::has_ended(copy, facts));
     match run.assignments.get(key) {
         Some(Assignment::Left(_)) => kept.clone(),
         Some(Assignment::Group(group)) => {
             let targets = run.find_decided_targets(key, facts);
             let is_suspended = run.decisions.get(group).is_some_and(|decision| decision.suspended);
-            let is_held = || !kept.is_empty() && !kept.is_subset(&targets) && run.keeps_volumes(facts);
-            if is_suspended || has_ended() || is_held() { kept.clone() } else { targets }
+            let stays = is_suspended
+                || has_ended_copy(run, key, facts)
+                || !kept.is_empty() && !kept.is_subset(&targets) && run.keeps_volumes(facts);
+            if stays { kept.clone() } else { targets }
         }
         Some(Assignment::Direct) => {
             let mut targets = run.find_decided_targets(key, facts);
             let frozen = run.direct.get(key).into_iter().flat_map(|direct| &direct.frozen);
             targets.extend(frozen.filter(|name| kept.contains(*name)).cloned());
-            if has_ended() { kept.clone() } else { targets }
+            if has_ended_copy(run, key, facts) { kept.clone() } else { targets }
         }
         Some(Assignment::Follows) => {
             let plan = run.plans.get(key.namespace());
@@ -94,6 +95,10 @@ fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<St
         }
         _ => BTreeSet::new(),
     }
+}
+
+fn has_ended_copy(run: &Run<'_>, key: &ObjectKey, facts: &Facts) -> bool {
+    run.list_known_copies(key).any(|(_, copy)| live::has_ended(copy, facts))
 }
 
 /// Returns the pods of an object in a target, and of one that is copied whole all of them.

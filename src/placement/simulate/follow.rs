@@ -83,8 +83,8 @@ impl Run<'_> {
 
     /// Returns whether the data of an object keeps its copies where they are.
     pub(super) fn keeps_volumes(&self, facts: &Facts) -> bool {
-        let consents = |claim: &ObjectKey| self.facts(claim).map(|facts| facts.asks.allow_volume_move);
-        facts.asks.cluster.as_deref() != Some("") && facts.is_held_by_volumes(consents)
+        facts.asks.cluster.as_deref() != Some("")
+            && facts.is_held_by_volumes(|claim| self.facts(claim).map(|facts| facts.asks.allow_volume_move))
     }
 
     /// Returns the clusters that the decision about an object gives it.

@@ -47,25 +47,25 @@ impl<'a> Run<'a> {
     pub(super) fn has_record(&self, name: &str, policy: &Policy) -> bool {
         let running = self.recorded_status(name).and_then(|status| status.record.running.as_ref());
         let mut members = self.list_moved_members(name).peekable();
-        let moves = |facts: &Facts| {
-            let is_held = running.is_none_or(|running| !running.consent) && self.keeps_volumes(facts);
-            moves_by_record(facts, is_held, self.list_known_copies(&facts.key).map(|(_, schedule)| schedule))
-        };
         let is_spread = policy.spec.spread_constraints.is_some();
         let all = self.members[name].iter().filter_map(|key| self.facts(key));
         let followers = self.list_followers(name);
         let is_covered = !is_spread || spread_moves_by_record(policy, all.chain(followers.iter().copied()));
-        is_covered && members.peek().is_some() && members.all(moves)
+        is_covered
+            && members.peek().is_some()
+            && members.all(|facts| {
+                let is_held = running.is_none_or(|running| !running.consent) && self.keeps_volumes(facts);
+                moves_by_record(facts, is_held, self.list_known_copies(&facts.key).map(|(_, schedule)| schedule))
+            })
     }
 
     /// Reads the record of a group.
     fn read_simulated_record(&self, name: &str, policy: &Policy) -> MoveRecord {
         let divided = find_divided_member(policy, self.members[name].iter().filter_map(|key| self.facts(key)));
-        let copy = |cluster: &str| {
+        read_fitting_record(self.recorded_status(name), policy, divided, |cluster| {
             let mut copies = self.list_known_copies(&divided?.key);
             copies.find(|(at, _)| *at == cluster).map(|(_, schedule)| schedule)
-        };
-        read_fitting_record(self.recorded_status(name), policy, divided, copy)
+        })
     }
 
     /// Decides a spread group that moves by its record: whatever moves ends where it is decided.
@@ -117,8 +117,8 @@ impl<'a> Run<'a> {
 
     /// Returns whether all that runs once of a group is over.
     fn is_all_over(&self, name: &str) -> bool {
-        let is_over = |facts: &Facts| self.list_known_copies(&facts.key).any(|(_, copy)| live::has_ended(copy, facts));
-        self.list_moved_members(name).all(is_over)
+        self.list_moved_members(name)
+            .all(|facts| self.list_known_copies(&facts.key).any(|(_, copy)| live::has_ended(copy, facts)))
     }
 
     /// Plays the moves of a group until it stays where it is.
@@ -159,14 +159,14 @@ impl<'a> Run<'a> {
         }
         let Proposal { seen, decision, current, .. } = first.unwrap_or(proposal);
         let is_decided = record.target.keys().eq(decision.targets.iter().map(|target| &target.cluster));
-        let targets = || record.target.keys().map(|name| Target { cluster: name.clone(), ..Target::default() });
         let would_move = seen.cause.filter(|_| !seen.best.is_empty() && seen.best != began_at && !is_suspended);
         let held = would_move.filter(|_| self.state.frozen && !is_decided);
         let frozen_words = held.map(|cause| format_frozen(&record.target, cause));
         Played {
             // What is under way is promised by its Schedules.
             is_carried_out: is_decided && !is_running && !is_suspended,
-            target: (!is_decided && !is_suspended).then(|| targets().collect()),
+            target: (!is_decided && !is_suspended)
+                .then(|| record.target.keys().map(|name| Target::without_shares(name)).collect()),
             cause: would_move,
             decision,
             current,
@@ -178,11 +178,15 @@ impl<'a> Run<'a> {
     fn find_stuck(&self, name: &str, record: &MoveRecord) -> Option<(&'a ObjectKey, Stuck)> {
         let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
         let cluster = here.keys().next()?;
-        let copy = |key: &ObjectKey| self.list_known_copies(key).find(|(at, _)| *at == cluster.as_str());
-        let find_copy = |key: &ObjectKey| copy(key).and_then(|(_, schedule)| Stuck::from_schedule(schedule));
-        find_stuck_member(self.list_moved_members(name), record, find_copy, |stuck| {
-            self.is_stuck_by_now(cluster, stuck)
-        })
+        find_stuck_member(
+            self.list_moved_members(name),
+            record,
+            |key| {
+                let mut copies = self.list_known_copies(key);
+                Stuck::from_schedule(copies.find(|(at, _)| *at == cluster.as_str())?.1)
+            },
+            |stuck| self.is_stuck_by_now(cluster, stuck),
+        )
     }
 
     /// Returns the record that leaves out the cluster where a member does not run.

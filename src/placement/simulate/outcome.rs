@@ -164,7 +164,7 @@ impl Placement {
 impl Simulation {
     /// Returns whether everything that the question is about has a place, and whatever has one now keeps one.
     pub fn is_all_placed(&self) -> bool {
-        let is_well = |one: &Placement| one.placed || !one.asked && one.before.is_empty();
-        self.placements.iter().all(is_well) && self.unplaced.iter().all(|one| !one.lacks_place)
+        self.placements.iter().all(|one| one.placed || !one.asked && one.before.is_empty())
+            && self.unplaced.iter().all(|one| !one.lacks_place)
     }
 }

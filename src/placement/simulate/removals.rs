@@ -19,15 +19,15 @@ const NAMED: usize = 5;
 /// Counts the copies that go from `old` to `new` without a move, though neither their sources nor their cluster ask for it.
 /// Namespaces and followers do not count.
 pub(super) fn count_removals(run: &Run<'_>, old: &Copies, new: &Copies, asked: &Asked) -> Removals {
-    let decided = || old.iter().filter(|(key, _)| !is_follower(key));
+    let decided = old.iter().filter(|(key, _)| !is_follower(key));
     let mut by_cluster: BTreeMap<String, usize> = BTreeMap::new();
-    for (key, clusters) in decided().filter(|(key, _)| !moves_or_asks(run, key, asked)) {
+    for (key, clusters) in decided.clone().filter(|(key, _)| !moves_or_asks(run, key, asked)) {
         let Some(kept) = new.get(key) else { continue };
         for cluster in clusters.difference(kept).filter(|cluster| !is_left(run, cluster)) {
             *by_cluster.entry(cluster.clone()).or_default() += 1;
         }
     }
-    let copies = decided().map(|(_, clusters)| clusters.len()).sum();
+    let copies = decided.map(|(_, clusters)| clusters.len()).sum();
     let removed: usize = by_cluster.values().sum();
     Removals { copies, is_mass: removed > removals_left(copies, 0), by_cluster }
 }

@@ -182,8 +182,10 @@ impl<'a> Run<'a> {
     pub(super) fn name_group(&self, facts: &Facts, policy: &Policy) -> String {
         let key = GroupKey::new(facts, policy);
         let printed = key.to_spec_key();
-        let is_other = |group: &ScheduleGroup| group.spec.key != printed || group.spec.policy.name != policy.name;
-        key.group_name(&policy.name, |name| self.groups.get(name).is_some_and(|group| is_other(group)))
+        key.group_name(&policy.name, |name| {
+            let group = self.groups.get(name).map(|group| &group.spec);
+            group.is_some_and(|group| group.key != printed || group.policy.name != policy.name)
+        })
     }
 
     pub(super) fn assign_anew(&mut self, key: &ObjectKey) {
@@ -243,8 +245,8 @@ impl<'a> Run<'a> {
         let Match::Policy { policy, .. } = self.match_known_object(facts) else { return None };
         let before = GroupKey::new(facts, policy).across_namespaces()?;
         let printed = before.to_spec_key();
-        let is_it = |group: &&ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;
         let names = before.group_names(&policy.name);
-        names.iter().find_map(|name| self.groups.get(name.as_str()).copied().filter(|group| is_it(group)))
+        let mut groups = names.iter().filter_map(|name| self.groups.get(name.as_str()).copied());
+        groups.find(|group| group.spec.key == printed && group.spec.policy.name == policy.name)
     }
 }

@@ -13,7 +13,6 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -150,9 +149,9 @@ pub async fn delete_cluster_objects(client: &Client, name: &str) -> Result<(), C
 
 /// Returns whether a namespace was made for a cluster of that name, or labelled so that it is taken over.
 fn is_made_for<K: Resource>(namespace: &K, name: &str) -> bool {
-    let is_cluster = |owner: &OwnerReference| owner.kind == Cluster::kind(&()) && owner.name == name;
+    let mut owners = namespace.owner_references().iter();
     namespace.labels().get(LABEL_CLUSTER).is_some_and(|of| of == name)
-        || namespace.owner_references().iter().any(is_cluster)
+        || owners.any(|owner| owner.kind == Cluster::kind(&()) && owner.name == name)
 }
 
 /// Removes the finalizers of objects that the agent could write in its namespace. Nobody else ever would: one of them
@@ -254,22 +253,26 @@ mod tests {
         cluster
     }
 
+    /// Returns who has the rights of a member after a change.
+    fn holder_after(change: impl FnOnce(&mut Cluster)) -> Option<String> {
+        let mut cluster = member();
+        change(&mut cluster);
+        rights_holder(&cluster)
+    }
+
     #[test]
     fn rights_need_acceptance_and_a_key() {
         assert_eq!(rights_holder(&member()).as_deref(), Some("fleet:agent:a:0a1b2c3d:ffffffffffffffff"));
-        let without = |change: fn(&mut Cluster)| {
-            let mut cluster = member();
-            change(&mut cluster);
-            rights_holder(&cluster)
-        };
-        assert_eq!(without(|c| c.spec.accepted = false), None);
-        assert_eq!(without(|c| c.spec.cluster_id = None), None);
-        assert_eq!(without(|c| c.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))), None);
-        assert_eq!(without(|c| drop(c.annotations_mut().remove(ANNOTATION_KEY_FINGERPRINT))), None);
-        let garbage = |c: &mut Cluster| {
-            c.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "x".to_owned());
-        };
-        assert_eq!(without(garbage), None);
+
+        assert_eq!(holder_after(|c| c.spec.accepted = false), None);
+        assert_eq!(holder_after(|c| c.spec.cluster_id = None), None);
+        assert_eq!(holder_after(|c| c.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))), None);
+        assert_eq!(holder_after(|c| drop(c.annotations_mut().remove(ANNOTATION_KEY_FINGERPRINT))), None);
+        let garbage = "x".to_owned();
+        assert_eq!(
+            holder_after(|c| drop(c.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), garbage))),
+            None
+        );
     }
 
     /// Writes of a removal, where the namespace has this metadata.

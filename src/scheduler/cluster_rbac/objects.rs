@@ -121,11 +121,10 @@ fn namespace_rules() -> Vec<PolicyRule> {
 }
 
 fn policy_rule(groups: &[&str], resource: &str, verbs: &[&str]) -> PolicyRule {
-    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     PolicyRule {
-        api_groups: Some(owned(groups)),
-        resources: Some(owned(&[resource])),
-        verbs: owned(verbs),
+        api_groups: Some(groups.iter().map(|group| (*group).to_owned()).collect()),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
         ..PolicyRule::default()
     }
 }
@@ -176,6 +175,14 @@ mod tests {
     use super::*;
     use crate::api::ClusterSpec;
 
+    /// Returns the metadata of an object that is deleted with the Cluster.
+    fn owned_metadata(name: &str) -> serde_json::Value {
+        json!({ "name": name, "labels": { "fleet-scheduler.io/cluster": "west" }, "ownerReferences": [{
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "name": "west", "uid": "42",
+            "blockOwnerDeletion": false, "controller": true,
+        }] })
+    }
+
     /// The JSON that agents' rights consist of: a change here is a change of what an agent may do.
     #[test]
     fn objects_are_as_documented() {
@@ -184,13 +191,7 @@ mod tests {
         let objects = Objects::new(&cluster, "fleet:agent:west:0a1b2c3d:ffff");
         let rbac = "rbac.authorization.k8s.io/v1";
         let group = "cluster.fleet-scheduler.io";
-        let owned = |name: &str| {
-            json!({ "name": name, "labels": { "fleet-scheduler.io/cluster": "west" }, "ownerReferences": [{
-                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster", "name": "west", "uid": "42",
-                "blockOwnerDeletion": false, "controller": true,
-            }] })
-        };
-        let mut of_namespace = owned("fleet-c-west");
+        let mut of_namespace = owned_metadata("fleet-c-west");
         of_namespace["annotations"] = json!({ "fleet-scheduler.io/cluster.original-name": "west" });
         let subjects = json!([{
             "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "fleet:agent:west:0a1b2c3d:ffff",
@@ -206,13 +207,13 @@ mod tests {
         ];
         let expected = [
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": of_namespace }),
-            json!({ "apiVersion": rbac, "kind": "ClusterRole", "metadata": owned("fleet:agent:west"), "rules": [
+            json!({ "apiVersion": rbac, "kind": "ClusterRole", "metadata": owned_metadata("fleet:agent:west"), "rules": [
                 { "apiGroups": [group], "resources": ["clusters"], "resourceNames": ["west"], "verbs": ["get", "list", "watch"] },
                 { "apiGroups": [group], "resources": ["clusters/status"], "resourceNames": ["west"], "verbs": ["get", "patch"] },
                 { "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create", "get"] },
                 { "apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"] },
             ] }),
-            json!({ "apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": owned("fleet:agent:west"),
+            json!({ "apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": owned_metadata("fleet:agent:west"),
                 "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "fleet:agent:west" },
                 "subjects": subjects }),
             json!({ "apiVersion": rbac, "kind": "Role",

@@ -11,6 +11,8 @@ use crate::k8s::connect::daemon_client;
 use crate::pki::secrets::SERVER_FILE;
 use crate::scheduler::settings::{Args, Settings};
 
+const NO_CA: &str = "the kubeconfig names no CA";
+
 /// The files as they are now; a part that cannot be read says why.
 #[derive(Debug)]
 pub struct Inputs {
@@ -55,15 +57,14 @@ fn read_ca_bundle(args: &Args, settings: Option<&Settings>) -> Result<Vec<u8>, S
 
 /// The CA of the kubeconfig's current cluster.
 fn ca_of(kubeconfig: &Kubeconfig) -> Result<Vec<u8>, String> {
-    let missing = || "the kubeconfig names no CA".to_owned();
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
     let context = kubeconfig.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref());
-    let name = &context.ok_or_else(missing)?.cluster;
+    let name = &context.ok_or(NO_CA)?.cluster;
     let cluster = kubeconfig.clusters.iter().find(|c| &c.name == name).and_then(|c| c.cluster.as_ref());
-    let cluster = cluster.ok_or_else(missing)?;
+    let cluster = cluster.ok_or(NO_CA)?;
     match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
         (Some(data), _) => STANDARD.decode(data).map_err(|_| "the kubeconfig's CA is not base64".to_owned()),
         (None, Some(file)) => fs_err::read(file).map_err(|e| e.to_string()),
-        (None, None) => Err(missing()),
+        (None, None) => Err(NO_CA.to_owned()),
     }
 }

@@ -73,10 +73,9 @@ pub struct Manifests {
 
 /// Reads the folder. Names that start with a dot are the kubelet's own (`..data` and its targets) and left out.
 pub fn read_bootstrap_manifests(folder: &Path) -> Result<Manifests, ObjectsError> {
-    let wrong = |path: &Path, source| ObjectsError::Read { path: path.to_owned(), source };
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(|e| wrong(folder, e))? {
-        let name = entry.map_err(|e| wrong(folder, e))?.file_name().to_string_lossy().into_owned();
+    for entry in std::fs::read_dir(folder).map_err(|e| build_read_error(folder, e))? {
+        let name = entry.map_err(|e| build_read_error(folder, e))?.file_name().to_string_lossy().into_owned();
         if !name.starts_with('.') {
             names.push(name);
         }
@@ -86,7 +85,7 @@ pub fn read_bootstrap_manifests(folder: &Path) -> Result<Manifests, ObjectsError
     let mut content = Vec::new();
     for name in names {
         let path = folder.join(&name);
-        let text = std::fs::read_to_string(&path).map_err(|e| wrong(&path, e))?;
+        let text = std::fs::read_to_string(&path).map_err(|e| build_read_error(&path, e))?;
         for part in [&name, &text] {
             content.extend_from_slice(&part.len().to_be_bytes());
             content.extend_from_slice(part.as_bytes());
@@ -100,24 +99,32 @@ pub fn read_bootstrap_manifests(folder: &Path) -> Result<Manifests, ObjectsError
 }
 
 fn parse_bootstrap_manifests(file: &str, text: &str) -> Result<Vec<Manifest>, ObjectsError> {
-    let wrong = |message: String| ObjectsError::Parse { file: file.to_owned(), message };
-    let items = match serde_json::from_str(text).map_err(|e| wrong(e.to_string()))? {
+    let items = match serde_json::from_str(text).map_err(|e| build_parse_error(file, e.to_string()))? {
         Value::Array(items) => items,
         object @ Value::Object(_) => vec![object],
-        _ => return Err(wrong("expected a list of objects".to_owned())),
+        _ => return Err(build_parse_error(file, "expected a list of objects".to_owned())),
     };
     items
         .into_iter()
         .enumerate()
         .map(|(index, item)| {
             let object: DynamicObject =
-                serde_json::from_value(item).map_err(|e| wrong(format!("object {index}: {e}")))?;
+                serde_json::from_value(item).map_err(|e| build_parse_error(file, format!("object {index}: {e}")))?;
             if object.types.is_none() || object.metadata.name.is_none() {
-                return Err(wrong(format!("object {index}: apiVersion, kind and metadata.name are required")));
+                let message = format!("object {index}: apiVersion, kind and metadata.name are required");
+                return Err(build_parse_error(file, message));
             }
             Ok(Manifest { file: file.to_owned(), object })
         })
         .collect()
+}
+
+fn build_read_error(path: &Path, source: std::io::Error) -> ObjectsError {
+    ObjectsError::Read { path: path.to_owned(), source }
+}
+
+fn build_parse_error(file: &str, message: String) -> ObjectsError {
+    ObjectsError::Parse { file: file.to_owned(), message }
 }
 
 #[cfg(test)]

@@ -55,9 +55,8 @@ pub async fn write_leader_status(
     }
     let version = env!("CARGO_PKG_VERSION");
     let data = found.as_ref().and_then(|m| m.data.as_ref());
-    let says = |key: &str| data.and_then(|d| d.get(key)).map(String::as_str);
-    let same = says("objects") == Some(objects) && says("version") == Some(version);
-    if !changed && same && said.iter().all(|(key, value)| says(key) == Some(*value)) {
+    let mut wanted = [("objects", objects), ("version", version)].into_iter().chain(said);
+    if !changed && wanted.all(|(key, value)| data.and_then(|d| d.get(key)).is_some_and(|found| found == value)) {
         return Ok(());
     }
     let mut map = json!({

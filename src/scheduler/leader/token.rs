@@ -15,8 +15,8 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 fn pick_usable_token(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
     let half = SignedDuration::try_from(ttl / 2).ok()?;
     let whole = SignedDuration::try_from(ttl).ok()?;
-    let fits = |token: &Token| token.expires > now + half && token.expires <= now + whole;
-    tokens.into_iter().filter(fits).max_by_key(|t| t.expires)
+    let fitting = tokens.into_iter().filter(|token| token.expires > now + half && token.expires <= now + whole);
+    fitting.max_by_key(|token| token.expires)
 }
 
 /// Returns the token to hand out; a new one is created when there is none with more than half of the TTL left.

@@ -195,6 +195,14 @@ mod tests {
         Evidence { lease, clock: None, has_work: false, left_out: None }
     }
 
+    /// Replaces all conditions but the agent's by what the scheduler writes.
+    fn record_evaluated(cluster: &mut Cluster, evidence: Evidence<'_>) {
+        let all = evaluate_conditions(cluster, evidence, at(1));
+        let conditions = &mut cluster.status.as_mut().unwrap().conditions;
+        conditions.truncate(1);
+        conditions.extend(all);
+    }
+
     fn ready_of(cluster: &Cluster, lease: LeaseStatus) -> (String, String) {
         let all = evaluate_conditions(cluster, evidence(lease), at(1));
         let ready = find_condition(&all, conditions::READY).unwrap();
@@ -226,15 +234,14 @@ mod tests {
 
     #[test]
     fn invalid_times_are_not_copied() {
-        let written = |second| {
+        // A year before 0 stopped every write about the cluster.
+        for (second, expected) in [(5, Some(at(5))), (-100_000_000_000, None)] {
             let mut cluster = cluster(true);
             cluster.status.as_mut().unwrap().last_update_time = Some(Time(at(second)));
             let all = evaluate_conditions(&cluster, evidence(LeaseStatus::Valid), at(1));
-            find_condition(&all, conditions::READY).unwrap().last_heartbeat_time.clone().map(|time| time.0)
-        };
-        assert_eq!(written(5), Some(at(5)));
-        // A year before 0 stopped every write about the cluster.
-        assert_eq!(written(-100_000_000_000), None);
+            let ready = find_condition(&all, conditions::READY).unwrap();
+            assert_eq!(ready.last_heartbeat_time.as_ref().map(|time| time.0), expected);
+        }
     }
 
     #[test]
@@ -250,14 +257,18 @@ mod tests {
     #[test]
     fn a_lease_expires_after_its_duration() {
         let start = Instant::now();
-        let renewal = |observed| Renewal::for_test(start, observed);
-        let after = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(lease_status(Some(&renewal(true)), start, after(49)), LeaseStatus::Valid);
-        assert_eq!(lease_status(Some(&renewal(true)), start, after(50)), LeaseStatus::Expired);
-        assert_eq!(lease_status(Some(&renewal(false)), start, after(59)), LeaseStatus::Unknown);
-        assert_eq!(lease_status(Some(&renewal(false)), start, after(60)), LeaseStatus::Expired);
-        assert_eq!(lease_status(None, start, after(59)), LeaseStatus::Unknown);
-        assert_eq!(lease_status(None, start, after(60)), LeaseStatus::Expired);
+        for (observed, second, expected) in [
+            (Some(true), 49, LeaseStatus::Valid),
+            (Some(true), 50, LeaseStatus::Expired),
+            (Some(false), 59, LeaseStatus::Unknown),
+            (Some(false), 60, LeaseStatus::Expired),
+            (None, 59, LeaseStatus::Unknown),
+            (None, 60, LeaseStatus::Expired),
+        ] {
+            let renewal = observed.map(|observed| Renewal::for_test(start, observed));
+            let found = lease_status(renewal.as_ref(), start, start + Duration::from_secs(second));
+            assert_eq!(found, expected, "{observed:?} {second}");
+        }
     }
 
     #[test]
@@ -272,37 +283,35 @@ mod tests {
     #[test]
     fn an_inventory_that_is_too_large_is_told_until_it_is_not() {
         let mut cluster = cluster(true);
-        let mut evaluated = |left_out| {
-            let all = evaluate_conditions(&cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) }, at(1));
-            let found =
-                find_condition(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
-            let conditions = &mut cluster.status.as_mut().unwrap().conditions;
-            conditions.truncate(1);
-            conditions.extend(all);
-            found
-        };
-        assert_eq!(evaluated(None), None, "nothing is written about the many that are read whole");
-        assert_eq!(evaluated(Some("nodes")), Some(("True".to_owned(), "nodes".to_owned())));
-        assert_eq!(evaluated(None).map(|(status, _)| status), Some("False".to_owned()));
+        for (left_out, expected) in [
+            // Nothing is written about the many that are read whole.
+            (None, None),
+            (Some("nodes"), Some(("True", "nodes"))),
+            (None, Some(("False", "the scheduler reads everything that the agent reports"))),
+        ] {
+            record_evaluated(&mut cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) });
+            let found = find_condition(&cluster.status.as_ref().unwrap().conditions, conditions::INVENTORY_TRUNCATED);
+            assert_eq!(found.map(|c| (c.status.as_str(), c.message.as_str())), expected, "{left_out:?}");
+        }
     }
 
     #[test]
     fn clock_skew_is_reported_once_it_was_off() {
         let mut cluster = cluster(true);
-        let mut evaluated = |clock| {
-            let all = evaluate_conditions(&cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) }, at(1));
-            let found = find_condition(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
-            assert_eq!(find_condition(&all, conditions::READY).unwrap().status, "True", "it is for information");
-            let conditions = &mut cluster.status.as_mut().unwrap().conditions;
-            conditions.truncate(1);
-            conditions.extend(all);
-            found
-        };
-        assert_eq!(evaluated(None), None);
-        assert_eq!(evaluated(Some(Reading::Agrees)), None, "nothing is written about the many clocks that are right");
-        let behind = Some(("True".to_owned(), "ClockBehind".to_owned()));
-        assert_eq!(evaluated(Some(Reading::Off(-600))), behind);
-        assert_eq!(evaluated(None), behind, "a scheduler that just started knows no better");
-        assert_eq!(evaluated(Some(Reading::Agrees)), Some(("False".to_owned(), "ClocksAgree".to_owned())));
+        for (clock, expected) in [
+            (None, None),
+            // Nothing is written about the many clocks that are right.
+            (Some(Reading::Agrees), None),
+            (Some(Reading::Off(-600)), Some(("True", "ClockBehind"))),
+            // A scheduler that just started knows no better.
+            (None, Some(("True", "ClockBehind"))),
+            (Some(Reading::Agrees), Some(("False", "ClocksAgree"))),
+        ] {
+            record_evaluated(&mut cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) });
+            let all = &cluster.status.as_ref().unwrap().conditions;
+            let found = find_condition(all, conditions::CLOCK_SKEW).map(|c| (c.status.as_str(), c.reason.as_str()));
+            assert_eq!(found, expected, "{clock:?}");
+            assert_eq!(find_condition(all, conditions::READY).unwrap().status, "True", "it is for information");
+        }
     }
 }

@@ -71,10 +71,9 @@ fn value_of<'a>(spec: &'a ClusterSpec, field: &str) -> &'a str {
 
 /// Returns true for a valid label value.
 fn fits_label(value: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     value.len() <= 63
-        && edge(value.chars().next())
-        && edge(value.chars().last())
+        && value.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && value.ends_with(|c: char| c.is_ascii_alphanumeric())
         && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
@@ -134,19 +133,23 @@ fn is_operators_label(cluster: &Cluster, label: &str) -> bool {
 /// Takes the fields out of an [`plan_observed_update`] that others have set, too, as the answer to it said. The label of such a field has
 /// their value.
 pub fn leave_out(update: &mut Value, cluster: &Cluster, conflict: &ApiError) {
-    let is_held = |path: String| conflict.causes.iter().any(|cause| cause.field == path);
     for (place, of) in [("/spec", ".spec"), ("/metadata/labels", ".metadata.labels")] {
         if let Some(fields) = update.pointer_mut(place).and_then(Value::as_object_mut) {
-            fields.retain(|field, _| !is_held(format!("{of}.{field}")));
+            fields.retain(|field, _| !names_field(conflict, &format!("{of}.{field}")));
         }
     }
     let Some(labels) = update.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) else { return };
     for (field, label, _) in copied_fields(cluster).into_iter().flatten() {
-        if is_held(format!(".spec.{field}")) && labels.remove(label).is_some() {
+        if names_field(conflict, &format!(".spec.{field}")) && labels.remove(label).is_some() {
             let theirs = Some(value_of(&cluster.spec, field)).filter(|value| fits_label(value));
             labels.extend(theirs.map(|value| (label.to_owned(), json!(value))));
         }
     }
+}
+
+/// Returns whether a conflict is about a field.
+fn names_field(conflict: &ApiError, path: &str) -> bool {
+    conflict.causes.iter().any(|cause| cause.field == path)
 }
 
 #[cfg(test)]
@@ -181,6 +184,15 @@ mod tests {
         );
     }
 
+    fn observe_region(region: &str, zones: &[&str]) -> Observed {
+        let zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
+        Observed { region: region.to_owned(), zones, ..Observed::default() }
+    }
+
+    fn label_entry(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
     /// Records who applied fields of a Cluster.
     fn applied(cluster: &mut Cluster, fields: &Value) {
         let entry = json!([{"manager": SCHEDULER_MANAGER, "operation": "Apply", "fieldsV1": fields}]);
@@ -189,12 +201,12 @@ mod tests {
 
     #[test]
     fn nothing_with_control_characters_is_copied() {
-        let dirty = |text: &str| format!("{text}\u{1b}[2J");
+        let [provider, region, zone, cluster_name] = ["gce", "eu", "z", "prod"].map(|text| format!("{text}\u{1b}[2J"));
         let update = plan_observed_update(&cluster(Observed {
-            provider: dirty("gce"),
-            region: dirty("eu"),
-            zones: vec![dirty("z")],
-            kubernetescluster: dirty("prod"),
+            provider,
+            region,
+            zones: vec![zone],
+            kubernetescluster: cluster_name,
             ..Observed::default()
         }))
         .unwrap();
@@ -218,13 +230,16 @@ mod tests {
         let observed = Observed { provider: "gce".to_owned(), region: "eu-1".to_owned(), ..Observed::default() };
         let mut set = cluster(observed);
         set.spec = ClusterSpec { provider: "aws".to_owned(), zone: "z".to_owned(), ..set.spec };
-        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_REGION, "us-1")].into());
+        set.metadata.labels = Some([label_entry(LABEL_NAME, "a"), label_entry(LABEL_REGION, "us-1")].into());
         let all = plan_observed_update(&set).unwrap();
         assert_eq!(all["spec"], json!({"name": "a", "region": "eu-1"}));
         assert_eq!(all["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "aws", LABEL_ZONE: "z"}));
         set.spec.region = "eu-1".to_owned();
-        set.metadata.labels.as_mut().unwrap().extend([label(LABEL_PROVIDER, "aws"), label(LABEL_ZONE, "z")]);
+        set.metadata
+            .labels
+            .as_mut()
+            .unwrap()
+            .extend([label_entry(LABEL_PROVIDER, "aws"), label_entry(LABEL_ZONE, "z")]);
         assert_eq!(plan_observed_update(&set), None, "applying it would change nothing, again and again");
     }
 
@@ -244,8 +259,7 @@ mod tests {
         let theirs = ("us-1".to_owned(), "us-1-b".to_owned(), "1.30".to_owned());
         (set.spec.region, set.spec.zone, set.spec.kubernetesversion) = theirs;
         set.spec.provider = "gce".to_owned();
-        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        set.metadata.labels = Some([label(LABEL_REGION, "eu-1"), label(LABEL_ZONE, "eu-1-a")].into());
+        set.metadata.labels = Some([label_entry(LABEL_REGION, "eu-1"), label_entry(LABEL_ZONE, "eu-1-a")].into());
         let all = plan_observed_update(&set).unwrap();
         assert_eq!(all["spec"], json!({"name": "a", "provider": "gce"}));
         let wanted = json!({LABEL_NAME: "a", LABEL_REGION: "us-1", LABEL_ZONE: "us-1-b", LABEL_VERSION: "1.30",
@@ -260,8 +274,7 @@ mod tests {
     fn what_was_applied_follows_what_is_observed() {
         let mut set = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
         set.spec = ClusterSpec { provider: "aws".to_owned(), region: "r".to_owned(), ..set.spec };
-        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_ZONE, "z")].into());
+        set.metadata.labels = Some([label_entry(LABEL_NAME, "a"), label_entry(LABEL_ZONE, "z")].into());
         let labels = json!({format!("f:{LABEL_ZONE}"): {}});
         applied(&mut set, &json!({"f:spec": {"f:provider": {}, "f:region": {}}, "f:metadata": {"f:labels": labels}}));
         let update = plan_observed_update(&set).unwrap();
@@ -276,28 +289,25 @@ mod tests {
 
     #[test]
     fn a_region_and_a_zone_stay_until_others_are_observed() {
-        let observed = |region: &str, zones: &[&str]| Observed {
-            region: region.to_owned(),
-            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
-            ..Observed::default()
-        };
-        let mut set = cluster(observed("eu-1", &["a"]));
+        let mut set = cluster(observe_region("eu-1", &["a"]));
         (set.spec.region, set.spec.zone) = ("eu-1".to_owned(), "a".to_owned());
-        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        set.metadata.labels =
-            Some([label(LABEL_NAME, "a"), label(LABEL_REGION, "eu-1"), label(LABEL_ZONE, "a")].into());
+        set.metadata.labels = Some(
+            [label_entry(LABEL_NAME, "a"), label_entry(LABEL_REGION, "eu-1"), label_entry(LABEL_ZONE, "a")].into(),
+        );
         let keys = [LABEL_NAME, LABEL_REGION, LABEL_ZONE].map(|key| (format!("f:{key}"), json!({})));
         let labels: Map<String, Value> = keys.into_iter().collect();
         let spec = json!({"f:name": {}, "f:region": {}, "f:zone": {}});
         applied(&mut set, &json!({"f:spec": spec, "f:metadata": {"f:labels": labels}}));
         for (region, zones) in [("eu-1", &["a"][..]), ("", &[]), ("eu-1", &["a", "b"]), ("eu-1", &[])] {
-            set.status = Some(ClusterStatus { observed: Some(observed(region, zones)), ..ClusterStatus::default() });
+            set.status =
+                Some(ClusterStatus { observed: Some(observe_region(region, zones)), ..ClusterStatus::default() });
             assert_eq!(plan_observed_update(&set), None, "{region:?} {zones:?}");
         }
-        set.status = Some(ClusterStatus { observed: Some(observed("us-1", &["b"])), ..ClusterStatus::default() });
+        set.status = Some(ClusterStatus { observed: Some(observe_region("us-1", &["b"])), ..ClusterStatus::default() });
         let update = plan_observed_update(&set).unwrap();
         assert_eq!(update["spec"], json!({"name": "a", "region": "us-1", "zone": "b"}));
-        set.status = Some(ClusterStatus { observed: Some(observed("us-1", &["b", "c"])), ..ClusterStatus::default() });
+        set.status =
+            Some(ClusterStatus { observed: Some(observe_region("us-1", &["b", "c"])), ..ClusterStatus::default() });
         let update = plan_observed_update(&set).unwrap();
         assert_eq!(update["spec"], json!({"name": "a", "region": "us-1"}), "its zone of before is none of that region");
         assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_REGION: "us-1"}));
@@ -310,8 +320,8 @@ mod tests {
         held.spec.provider = "aws".to_owned();
         applied(&mut held, &json!({"f:spec": {"f:provider": {}}}));
         let mut update = plan_observed_update(&held).unwrap();
-        let field = |field: String| json!({"reason": "FieldManagerConflict", "message": "conflict", "field": field});
-        let causes = [field(".spec.provider".to_owned()), field(format!(".metadata.labels.{LABEL_REGION}"))];
+        let causes = [".spec.provider".to_owned(), format!(".metadata.labels.{LABEL_REGION}")]
+            .map(|field| json!({"reason": "FieldManagerConflict", "message": "conflict", "field": field}));
         let status = json!({"code": 409, "reason": "Conflict", "message": "m", "details": {"causes": causes}});
         let status = serde_json::from_value(status).unwrap();
         leave_out(&mut update, &held, &ApiError::of_status(&status));
@@ -321,9 +331,12 @@ mod tests {
 
     #[test]
     fn a_long_zone_is_omitted() {
-        let observed = |length| Observed { zones: vec!["z".repeat(length)], ..Observed::default() };
-        assert_eq!(plan_observed_update(&cluster(observed(63))).unwrap()["spec"]["zone"], "z".repeat(63));
-        assert!(plan_observed_update(&cluster(observed(64))).unwrap()["spec"].get("zone").is_none());
+        for (length, is_copied) in [(63, true), (64, false)] {
+            let zone = "z".repeat(length);
+            let observed = Observed { zones: vec![zone.clone()], ..Observed::default() };
+            let update = plan_observed_update(&cluster(observed)).unwrap();
+            assert_eq!(update["spec"].get("zone"), is_copied.then_some(&json!(zone)), "{length}");
+        }
     }
 
     #[test]

@@ -91,17 +91,16 @@ mod tests {
     #[test]
     fn new_clusters_do_not_count() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
-        let cluster = |created: i64, ready: i64| {
+        for (created, ready, expected, why) in
+            [(60, 10, true, ""), (60, 9, false, ""), (9, 60, false, "whatever its agent says")]
+        {
+            let [created, ready] = [created, ready].map(|minutes| now - SignedDuration::from_mins(minutes));
             let mut cluster = Cluster::new("a", ClusterSpec::default());
-            cluster.metadata.creation_timestamp = Some(Time(ago(created)));
-            let ready = Condition::new(conditions::READY, true, "Ready", String::new(), ago(ready));
+            cluster.metadata.creation_timestamp = Some(Time(created));
+            let ready = Condition::new(conditions::READY, true, "Ready", String::new(), ready);
             cluster.status = Some(ClusterStatus { conditions: vec![ready], ..ClusterStatus::default() });
-            cluster
-        };
-        assert!(is_steady(&cluster(60, 10), now));
-        assert!(!is_steady(&cluster(60, 9), now));
-        assert!(!is_steady(&cluster(9, 60), now), "whatever its agent says");
+            assert_eq!(is_steady(&cluster, now), expected, "{why}");
+        }
     }
 
     #[test]

@@ -22,23 +22,20 @@ fn monitor(found: Option<&Cluster>) -> (Monitor, Arc<Mutex<Vec<String>>>) {
             if !reads {
                 log.lock().unwrap().push(format!("{} {} {body}", parts.method, parts.uri.path()));
             }
-            let status = |result: &str, code: u16| {
-                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": result,
-                    "code": code, "message": "", "reason": if code == 404 { "NotFound" } else { "" }});
-                (code, status.to_string())
-            };
-            let place = |kind: &str| parts.uri.path().ends_with(&format!("/namespaces/fleet-c-a/{kind}"));
-            let (code, text) = match found {
-                _ if reads && place("clusterreports") => (200, held("ClusterReport")),
-                _ if reads && place("schedules") => (200, held("Schedule")),
-                _ if reads && place("leases") => (200, held("Lease")),
-                _ if reads && place("events") => (200, held("Event")),
-                Some(_) if reads && parts.uri.path().ends_with("/namespaces/fleet-c-a") => status("Failure", 404),
-                Some(found) if reads => (200, found),
+            let listed = parts.uri.path().rsplit_once("/namespaces/fleet-c-a/").map(|(_, kind)| kind);
+            let (code, text) = match (found, listed) {
+                (_, Some("clusterreports")) if reads => (200, held("ClusterReport")),
+                (_, Some("schedules")) if reads => (200, held("Schedule")),
+                (_, Some("leases")) if reads => (200, held("Lease")),
+                (_, Some("events")) if reads => (200, held("Event")),
+                (Some(_), _) if reads && parts.uri.path().ends_with("/namespaces/fleet-c-a") => {
+                    (404, format_status("Failure", 404))
+                }
+                (Some(found), _) if reads => (200, found),
                 // What is applied is answered with itself.
-                Some(_) if body.contains("apiVersion") => (200, body),
-                Some(_) => status("Success", 200),
-                None => status("Failure", 404),
+                (Some(_), _) if body.contains("apiVersion") => (200, body),
+                (Some(_), _) => (200, format_status("Success", 200)),
+                (None, _) => (404, format_status("Failure", 404)),
             };
             Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
         }
@@ -49,11 +46,18 @@ fn monitor(found: Option<&Cluster>) -> (Monitor, Arc<Mutex<Vec<String>>>) {
     (Monitor { client, index, metrics: Metrics::default(), recorder }, asked)
 }
 
+fn format_status(result: &str, code: u16) -> String {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": result,
+        "code": code, "message": "", "reason": if code == 404 { "NotFound" } else { "" }});
+    status.to_string()
+}
+
 /// A list of two objects, one of which a finalizer holds; with managed fields that an agent may write.
 fn held(kind: &str) -> String {
     let managed = json!([{ "manager": "x", "time": "9999-12-31T23:59:59Z" }]);
-    let object = |name: &str, finalizers: &[&str]| json!({ "metadata": { "name": name, "uid": "7", "finalizers": finalizers, "managedFields": managed } });
-    let items = [object("held", &["example.com/hold"]), object("free", &[])];
+    let items = [("held", &["example.com/hold"][..]), ("free", &[])].map(|(name, finalizers)| {
+        json!({ "metadata": { "name": name, "uid": "7", "finalizers": finalizers, "managedFields": managed } })
+    });
     json!({ "kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items }).to_string()
 }
 
@@ -113,28 +117,30 @@ async fn deregistration_spares_a_successor() {
     assert!(cluster.contains("/clusters/a ") && cluster.contains(r#""preconditions":{"uid":"2"}"#), "{cluster}");
 }
 
+/// Returns whether a cluster is removed that the index has as `known` and the API server as `found`.
+async fn removes_never_reported(known: &Cluster, found: &Cluster, now: Timestamp) -> bool {
+    let (monitor, asked) = monitor(Some(found));
+    monitor.index.put_cluster(known.clone());
+    monitor.remove_never_reported(now).await;
+    deleted(&asked).iter().any(|line| line.contains("/clusters/a "))
+}
+
 #[tokio::test]
 async fn clusters_that_never_reported_are_removed_after_a_day() {
     let now = Timestamp::from_second(1_700_000_000).unwrap();
-    let created = |hours: i64| {
+    let [young, old] = [23, 24].map(|hours| {
         let mut cluster = member(true, "k");
         cluster.metadata.creation_timestamp = Some(Time(now - SignedDuration::from_hours(hours)));
         cluster
-    };
-    let removed = async |known: Cluster, found: Cluster| {
-        let (monitor, asked) = monitor(Some(&found));
-        monitor.index.put_cluster(known);
-        monitor.remove_never_reported(now).await;
-        deleted(&asked).iter().any(|line| line.contains("/clusters/a "))
-    };
-    assert!(removed(created(24), created(24)).await);
-    assert!(!removed(created(23), created(23)).await);
-    let mut reported = created(24);
+    });
+    assert!(removes_never_reported(&old, &old, now).await);
+    assert!(!removes_never_reported(&young, &young, now).await);
+    let mut reported = old.clone();
     reported.status = Some(ClusterStatus { last_update_time: Some(Time(now)), ..ClusterStatus::default() });
-    assert!(!removed(created(24), reported).await, "the watch was behind");
-    let mut by_hand = created(24);
+    assert!(!removes_never_reported(&old, &reported, now).await, "the watch was behind");
+    let mut by_hand = old;
     by_hand.spec.cluster_id = None;
-    assert!(!removed(by_hand.clone(), by_hand).await, "reserved by an operator");
+    assert!(!removes_never_reported(&by_hand, &by_hand, now).await, "reserved by an operator");
 }
 
 fn member(accepted: bool, key: &str) -> Cluster {

@@ -8,16 +8,15 @@ use crate::placement::facts::ObjectKey;
 
 /// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(store: &Store, key: &ObjectKey, clusters: &[&str]) -> bool {
-    // What a cluster that is not Ready said last is no proof.
-    let is_ready = |cluster: &str| store.clusters.get(cluster) == Some(&true);
-    let is_there = |cluster: &&str| {
-        store.is_over_elsewhere(key, cluster)
-            || is_ready(cluster)
-                && store
-                    .copy_in(key, cluster)
-                    .is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
-    };
-    !clusters.is_empty() && clusters.iter().all(is_there)
+    !clusters.is_empty()
+        && clusters.iter().all(|cluster| {
+            store.is_over_elsewhere(key, cluster)
+                // What a cluster that is not Ready said last is no proof.
+                || store.clusters.get(*cluster) == Some(&true)
+                    && store
+                        .copy_in(key, cluster)
+                        .is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
+        })
 }
 
 impl GroupContext<'_> {
@@ -25,9 +24,11 @@ impl GroupContext<'_> {
     /// copied and that is nowhere is not waited for, nor is one that has run to its end elsewhere, or that stays where it is.
     pub(super) fn is_available_in_targets(&self, faults: &CopyFaults) -> bool {
         let store = self.store;
-        let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && store.copies_of(key).next().is_none();
         self.decided.is_some_and(|decided| {
-            self.members.iter().filter(|key| !is_nowhere(key)).all(|key| {
+            let members = self.members.iter();
+            let mut awaited =
+                members.filter(|key| !faults.contains_key(**key) || store.copies_of(key).next().is_some());
+            awaited.all(|key| {
                 let targets = self.member_targets(decided, key);
                 if self.kept_place(key, &targets).is_some() || !self.copies_to_finish(decided, key).is_empty() {
                     return true;

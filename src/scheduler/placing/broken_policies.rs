@@ -54,13 +54,13 @@ impl Store {
         }
         let groups = self.copies_of(key).filter_map(|(_, copy)| self.groups.get(copy.spec.group.as_deref()?));
         let Some(matching) = self.policies.get(&policy.name) else { return false };
-        let placed_it = |name: &str| {
+        groups.into_iter().any(|group| {
+            let name = &group.spec.policy.name;
             self.broken.contains(name)
                 && !self.last_good.contains_key(name)
                 && self.policies.get(name).is_some_and(|broken| {
                     policy_rank(broken.spec.priority, broken) < policy_rank(matching.spec.priority, matching)
                 })
-        };
-        groups.into_iter().any(|group| placed_it(&group.spec.policy.name))
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Changes of the store: what watches and the answers to reads and writes say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use tokio::time::Instant;
@@ -147,16 +147,13 @@ impl Store {
                 }
             }
             Seen::Listed(places) => {
-                let of_kind = |key: &ObjectKey| key.is_of_kind(kind.group, kind.kind);
-                let is_listed = |key: &ObjectKey| places.contains(&(key.namespace().to_owned(), key.name().to_owned()));
-                let gone: Vec<_> = self.sources.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
-                for key in gone {
+                let gone = self.sources.keys().filter(|key| is_missing_in_list(key, kind, &places));
+                for key in gone.cloned().collect::<Vec<_>>() {
                     self.drop_source(&key, now);
                 }
                 // Copies of what was deleted while nobody led.
-                let orphans: Vec<_> =
-                    self.copies.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
-                for key in orphans {
+                let orphans = self.copies.keys().filter(|key| is_missing_in_list(key, kind, &places));
+                for key in orphans.cloned().collect::<Vec<_>>() {
                     self.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
                 }
                 self.listed.insert((kind.group, kind.plural));
@@ -265,8 +262,7 @@ impl Store {
                         && known.metadata.uid == policy.metadata.uid
                         && known.metadata.deletion_timestamp == policy.metadata.deletion_timestamp
                 });
-                let asks = |policy: &SchedulePolicy| policy.annotations().get(ANNOTATION_REBALANCE).cloned();
-                let is_asked = known.is_some_and(|known| asks(known) != asks(&policy));
+                let is_asked = known.is_some_and(|known| rebalance_annotation(known) != rebalance_annotation(&policy));
                 self.policies.insert(name.clone(), policy);
                 if same {
                     if is_asked {
@@ -327,12 +323,13 @@ impl Store {
                 && known.metadata.labels == group.metadata.labels
                 && known.metadata.annotations == group.metadata.annotations
         });
-        let asks = |group: &ScheduleGroup| group.annotations().get(ANNOTATION_REBALANCE).cloned();
-        if known.is_some_and(|known| asks(known) != asks(&group)) {
+        if known.is_some_and(|known| rebalance_annotation(known) != rebalance_annotation(&group)) {
             self.undecided.insert(name.clone());
         }
-        let targets = |group: &ScheduleGroup| group.status.as_ref().map(|status| status.target_clusters.clone());
-        let is_moved = known.is_none_or(|known| targets(known) != targets(&group));
+        let is_moved = known.is_none_or(|known| {
+            let [old, new] = [known, &group].map(|one| one.status.as_ref().map(|status| &status.target_clusters));
+            old != new
+        });
         let policy = group.spec.policy.name.clone();
         self.tally.count_group(&group, 1);
         if let Some(old) = self.groups.insert(name.clone(), group) {
@@ -470,6 +467,15 @@ impl Store {
     }
 }
 
+/// Returns whether an object is of a kind of which a list does not have it.
+fn is_missing_in_list(key: &ObjectKey, kind: &Placeable, listed: &BTreeSet<Place>) -> bool {
+    key.is_of_kind(kind.group, kind.kind) && !listed.contains(&(key.namespace().to_owned(), key.name().to_owned()))
+}
+
+fn rebalance_annotation<K: kube::Resource>(object: &K) -> Option<&String> {
+    object.annotations().get(ANNOTATION_REBALANCE)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -590,37 +596,38 @@ mod tests {
         assert!(store.is_complete() && store.sources.len() == 1);
     }
 
+    /// Watches another version of a ConfigMap with that annotation, or none for `-`; returns whether the object is kept.
+    fn keeps_watched_page(store: &mut Store, version: &str, annotation: &str, bytes: usize) -> bool {
+        let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
+        let raw = json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1", "resourceVersion": version,
+            "annotations": {"fleet-scheduler.io/cluster": annotation}}, "data": {"a": "x".repeat(bytes)}});
+        let mut raw: Raw = serde_json::from_value(raw).unwrap();
+        if annotation == "-" {
+            raw.object["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+        store.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, raw))), Instant::now());
+        store.sources[&ObjectKey::new("", "ConfigMap", "shop", "page")].object.is_some()
+    }
+
     #[test]
     fn objects_without_a_place_are_kept_as_facts() {
         let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
         let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
         let key = ObjectKey::new("", "ConfigMap", "shop", "page");
-        let watched = |store: &mut Store, version: &str, annotation: &str, bytes: usize| {
-            let raw = json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1", "resourceVersion": version,
-                "annotations": {"fleet-scheduler.io/cluster": annotation}}, "data": {"a": "x".repeat(bytes)}});
-            let mut raw: Raw = serde_json::from_value(raw).unwrap();
-            if annotation == "-" {
-                raw.object["metadata"].as_object_mut().unwrap().remove("annotations");
-            }
-            store.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, raw))), now);
-            store.sources[&key].object.is_some()
-        };
-        assert!(!watched(&mut store, "1", "-", 100), "no policy");
-        assert!(!watched(&mut store, "2", "", 100), "withdrawn");
-        assert!(watched(&mut store, "3", "east", 100), "a copy is made of it");
+        assert!(!keeps_watched_page(&mut store, "1", "-", 100), "no policy");
+        assert!(!keeps_watched_page(&mut store, "2", "", 100), "withdrawn");
+        assert!(keeps_watched_page(&mut store, "3", "east", 100), "a copy is made of it");
         store.forget_object(&key);
-        assert!(!watched(&mut store, "4", "east", 100), "nothing of it changed");
-        assert!(!watched(&mut store, "5", "east", 900_000), "a plan reads it again");
+        assert!(!keeps_watched_page(&mut store, "4", "east", 100), "nothing of it changed");
+        assert!(!keeps_watched_page(&mut store, "5", "east", 900_000), "a plan reads it again");
         store.on_fetched(kind, config_map("6"), now);
         assert!(store.sources[&key].object.is_some(), "a plan asked for it");
         assert_eq!(store.whole.len(), 1);
         let secret = placeable::find_builtin_kind("", "Secret").unwrap();
-        let raw = || {
-            serde_json::from_value::<Raw>(json!({"metadata": {"name": "s", "namespace": "shop", "uid": "u2",
-            "annotations": {"fleet-scheduler.io/cluster": "east"}}, "data": {"a": "eA=="}}))
-            .unwrap()
-        };
-        store.apply_change(Change::Source(secret, Seen::There(Read::from_watched(secret, raw()))), now);
+        let raw = json!({"metadata": {"name": "s", "namespace": "shop", "uid": "u2",
+            "annotations": {"fleet-scheduler.io/cluster": "east"}}, "data": {"a": "eA=="}});
+        let raw: Raw = serde_json::from_value(raw).unwrap();
+        store.apply_change(Change::Source(secret, Seen::There(Read::from_watched(secret, raw))), now);
         assert!(store.sources[&ObjectKey::new("", "Secret", "shop", "s")].object.is_none());
     }
 

@@ -16,11 +16,11 @@ use super::store::{Assignment, Store};
 use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord, DomainRow};
 use crate::api::labels::cluster_namespace;
-use crate::api::{Cluster, Schedule, ScheduleGroupStatus};
+use crate::api::{Cluster, ScheduleGroupStatus};
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Mode, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
-use crate::placement::fleet::{self, Fleet};
+use crate::placement::fleet::Fleet;
 use crate::placement::inventory::{self, Part};
 use crate::placement::live;
 use crate::placement::matching::{Match, Policy};
@@ -55,6 +55,13 @@ pub(super) struct Decided {
     /// Clusters that a suspended group would go to, whatever becomes of `targets`.
     pub(super) proposed: Vec<String>,
     pub(super) record: DecisionRecord,
+}
+
+impl Decided {
+    /// Returns whether a cluster is one of the targets.
+    pub(super) fn has_target(&self, cluster: &str) -> bool {
+        self.targets.iter().any(|target| target.cluster == cluster)
+    }
 }
 
 /// The clusters with their nodes, and what is promised of them.
@@ -110,11 +117,10 @@ impl Clusters {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             store.clusters = self.known.iter().map(|(name, one)| (name.clone(), live::is_ready(one))).collect();
             store.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
-            let state = |cluster: &Arc<Cluster>| ClusterState {
-                is_ready: live::is_ready(cluster),
-                labels: cluster.labels().clone(),
-            };
-            store.set_cluster_states(self.known.iter().map(|(name, one)| (name.clone(), state(one))).collect(), now);
+            let states = self.known.iter().map(|(name, one)| {
+                (name.clone(), ClusterState { is_ready: live::is_ready(one), labels: one.labels().clone() })
+            });
+            store.set_cluster_states(states.collect(), now);
         }
         // A cluster that was not Ready before it was lost may be chosen as little as before.
         if self.revision != before {
@@ -122,8 +128,8 @@ impl Clusters {
         }
         for (cluster, group) in std::mem::take(&mut store.added) {
             // A decision that is being written has promised it: the sum stays.
-            let is_target = |decision: &Decision| decision.targets.iter().any(|target| target.cluster == cluster);
-            if !self.pending.get(&group).is_some_and(is_target) {
+            let mut promised = self.pending.get(&group).into_iter().flat_map(|decision| &decision.targets);
+            if !promised.any(|target| target.cluster == cluster) {
                 store.touched.insert(cluster);
             }
         }
@@ -131,32 +137,7 @@ impl Clusters {
         self.grown |= !changed.is_empty() || !store.touched.is_empty();
         self.renew_promises(store);
         if !changed.is_empty() {
-            // What has a place in one of them, and what belongs into every cluster; what has none is decided again with all
-            // that waits.
-            let everywhere: BTreeSet<&str> =
-                store.order.iter().filter(|policy| policy.duplicates()).map(|policy| policy.name.as_str()).collect();
-            let is_concerned = |name: &str| {
-                let Some(group) = store.groups.get(name) else { return false };
-                let is_changed = |target: &String| changed.contains(target);
-                let is_there = |status: &ScheduleGroupStatus| {
-                    status.target_clusters.iter().any(is_changed) || status.record.names_cluster(is_changed)
-                };
-                everywhere.contains(group.spec.policy.name.as_str()) || group.status.as_ref().is_some_and(is_there)
-            };
-            let concerned: Vec<String> = store.members.keys().filter(|name| is_concerned(name)).cloned().collect();
-            let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
-                **assignment == Assignment::Direct
-                    && (store.copies_of(key).any(|(at, _)| changed.contains(cluster_of(at)))
-                        || store.source_facts(key).is_some_and(|facts| facts.asks.names_any(&changed)))
-            };
-            let direct: Vec<ObjectKey> =
-                store.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
-            for name in concerned {
-                store.mark_undecided(name, now);
-            }
-            for key in direct {
-                store.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
-            }
+            mark_concerned(store, &changed, now);
         }
         let due = self.grown && now.duration_since(self.waited) >= WAITING_INTERVAL;
         let resync = now.duration_since(self.resynced) >= RESYNC;
@@ -190,8 +171,7 @@ impl Clusters {
             renew.remove(&name);
             store.touched.insert(name.clone());
             let stripped = index.cluster(&name).unwrap_or_else(|| Arc::new(cluster));
-            let answer = |cluster: &Cluster| cluster.status.as_ref().and_then(|status| status.answered.clone());
-            if answer(&stripped).is_some() {
+            if stripped.status.as_ref().is_some_and(|status| status.answered.is_some()) {
                 self.answered.insert(name.clone());
             }
             let old = self.known.insert(name.clone(), stripped);
@@ -224,9 +204,11 @@ impl Clusters {
         let inventory = inventory::read_inventory(cluster, reports);
         index.record_left_out(name, inventory.left_out());
         let read = live::read_cluster(&mut self.fleet, cluster, inventory);
-        let capacity = |cluster: &fleet::Cluster| cluster.room.capacity_sums(self.fleet.resources());
-        if let Some(before) = self.fleet.get(name).map(capacity).filter(|before| !before.is_empty())
-            && capacity(&read).iter().any(|(resource, amount)| *amount > before.get(resource).copied().unwrap_or(0))
+        let resources = self.fleet.resources();
+        let before = self.fleet.get(name).map(|before| before.room.capacity_sums(resources));
+        let capacity = read.room.capacity_sums(resources);
+        if let Some(before) = before.filter(|before| !before.is_empty())
+            && capacity.iter().any(|(resource, amount)| *amount > before.get(resource).copied().unwrap_or(0))
         {
             self.enlarged.insert(name.to_owned());
         }
@@ -242,8 +224,8 @@ impl Clusters {
             self.grown_at.remove(name);
             self.fleet.remove_cluster(name);
         }
-        let takes_part = |cluster: &&Arc<Cluster>| cluster.spec.accepted && live::is_ready(cluster);
-        let unknown = all.iter().filter(takes_part).map(|cluster| cluster.name_any());
+        let taking_part = all.iter().filter(|cluster| cluster.spec.accepted && live::is_ready(cluster));
+        let unknown = taking_part.map(|cluster| cluster.name_any());
         let unknown = unknown.filter(|name| !self.known.contains_key(name)).collect();
         let before = std::mem::replace(&mut self.unknown, unknown);
         if self.unknown != before && !self.unknown.is_empty() {
@@ -262,8 +244,9 @@ impl Clusters {
     fn renew_promises(&mut self, store: &mut Store) {
         for cluster in std::mem::take(&mut store.touched) {
             let schedules: Vec<_> = store.schedules_of(&cluster_namespace(&cluster)).collect();
-            let of = |schedule: &Schedule| store.source_facts(&live::source_key(&schedule.spec.source_ref));
-            let known = schedules.iter().filter_map(|schedule| Some((*schedule, of(schedule)?)));
+            let known = schedules.iter().filter_map(|schedule| {
+                Some((*schedule, store.source_facts(&live::source_key(&schedule.spec.source_ref))?))
+            });
             let mut promises = live::copy_reservations(known);
             let written: BTreeSet<ObjectKey> =
                 schedules.iter().map(|schedule| live::source_key(&schedule.spec.source_ref)).collect();
@@ -331,8 +314,8 @@ impl Clusters {
         if !decision.suspended {
             self.fleet.reserve_decision(group, decision, current);
             let before = self.pending.insert(name.to_owned(), decision.clone());
-            let is_target = |one: &Target| decision.targets.iter().any(|target| target.cluster == one.cluster);
-            let left = before.into_iter().flat_map(|before| before.targets).filter(|target| !is_target(target));
+            let before = before.into_iter().flat_map(|before| before.targets);
+            let left = before.filter(|one| decision.targets.iter().all(|target| target.cluster != one.cluster));
             self.stale.extend(left.map(|target| target.cluster));
         }
         if decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed {
@@ -416,18 +399,13 @@ fn cluster_eligibility(cluster: &Cluster) -> Eligibility<'_> {
 impl Clusters {
     /// The targets, then the others, each with the reason against it.
     fn cluster_rows(&self, policy: &Policy, decision: &Decision) -> Vec<ClusterRow> {
-        let row = |name: &str, state: &str| ClusterRow {
-            name: name.to_owned(),
-            state: state.to_owned(),
-            ..ClusterRow::default()
-        };
-        let targets = decision.targets.iter().map(|target| row(&target.cluster, "Target"));
+        let targets = decision.targets.iter().map(|target| build_cluster_row(&target.cluster, "Target"));
         let rejected = explain::rejection_rows(policy, &self.fleet, decision);
         let rejected = rejected.iter().flat_map(|one| one.clusters.iter().map(move |name| (name, one)));
         let rejected = rejected.map(|(name, one)| ClusterRow {
             reason: one.reason.clone(),
             detail: one.detail.clone(),
-            ..row(name, "Rejected")
+            ..build_cluster_row(name, "Rejected")
         });
         targets.chain(rejected).take(ROWS).collect()
     }
@@ -442,6 +420,42 @@ impl Clusters {
         });
         Some(decide::decide_direct(facts, &direct, &self.fleet, &shares.collect()))
     }
+}
+
+/// Marks what has a place in one of the clusters, and what belongs into every cluster; what has none is decided again with
+/// all that waits.
+fn mark_concerned(store: &mut Store, changed: &BTreeSet<String>, now: Instant) {
+    let everywhere: BTreeSet<&str> =
+        store.order.iter().filter(|policy| policy.duplicates()).map(|policy| policy.name.as_str()).collect();
+    let concerned = store.members.keys().filter(|name| {
+        store.groups.get(*name).is_some_and(|group| {
+            everywhere.contains(group.spec.policy.name.as_str())
+                || group.status.as_ref().is_some_and(|status| names_any_cluster(status, changed))
+        })
+    });
+    let concerned: Vec<String> = concerned.cloned().collect();
+    let direct = store.assignments.iter().filter(|(key, assignment)| {
+        **assignment == Assignment::Direct
+            && (store.copies_of(key).any(|(at, _)| changed.contains(cluster_of(at)))
+                || store.source_facts(key).is_some_and(|facts| facts.asks.names_any(changed)))
+    });
+    let direct: Vec<ObjectKey> = direct.map(|(key, _)| key.clone()).collect();
+    for name in concerned {
+        store.mark_undecided(name, now);
+    }
+    for key in direct {
+        store.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
+    }
+}
+
+fn names_any_cluster(status: &ScheduleGroupStatus, clusters: &BTreeSet<String>) -> bool {
+    status.target_clusters.iter().any(|name| clusters.contains(name))
+        || status.record.names_cluster(|name| clusters.contains(name))
+}
+
+/// Returns the row of a cluster without a reason.
+pub(super) fn build_cluster_row(name: &str, state: &str) -> ClusterRow {
+    ClusterRow { name: name.to_owned(), state: state.to_owned(), ..ClusterRow::default() }
 }
 
 #[cfg(test)]

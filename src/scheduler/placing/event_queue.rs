@@ -60,14 +60,13 @@ struct Buckets {
 impl Buckets {
     /// Returns the payer whose allowance counts, with a place for it.
     fn ensure_bucket(&mut self, payer: Payer, share: f64, now: Instant) -> Payer {
-        let is_full = |buckets: &BTreeMap<Payer, Bucket>| buckets.len() >= PAYERS;
-        if !self.buckets.contains_key(&payer) && is_full(&self.buckets) {
+        if !self.buckets.contains_key(&payer) && self.buckets.len() >= PAYERS {
             if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
                 self.swept = Some(now);
                 // What is whole again is as if it had never been touched.
                 self.buckets.retain(|_, bucket| bucket.remaining_allowance(now) < BURST * bucket.share);
             }
-            if is_full(&self.buckets) {
+            if self.buckets.len() >= PAYERS {
                 self.buckets.entry(Payer::Rest).or_insert(Bucket { left: BURST, at: now, share: 1.0 });
                 return Payer::Rest;
             }
@@ -185,22 +184,27 @@ mod tests {
         Tenant::Namespace(name.to_owned())
     }
 
+    /// Returns how many of a thousand events are taken, and takes them out again.
+    fn count_admitted(queue: &EventQueue<()>, who: &str, agent: Option<&str>, at: Instant) -> usize {
+        let kept = (0..1000).filter(|_| queue.push_event((), &tenant(who), agent, at)).count();
+        while queue.pop_event().is_some() {}
+        kept
+    }
+
     #[test]
     fn a_burst_of_events_is_cut_to_the_rate_of_each_tenant() {
         let queue = EventQueue::default();
         let start = Instant::now();
-        let count = |who: &str, agent: Option<&str>, seconds: u64| {
+        for (seconds, expected) in [(1, 200), (2, 20), (60, 200)] {
             let at = start + Duration::from_secs(seconds);
-            let kept = (0..1000).filter(|_| queue.push_event((), &tenant(who), agent, at)).count();
-            while queue.pop_event().is_some() {}
-            kept
-        };
-        assert_eq!([count("loud", None, 1), count("loud", None, 2), count("loud", None, 60)], [200, 20, 200]);
-        assert_eq!(count("shop", None, 60), 200, "others have their own");
+            assert_eq!(count_admitted(&queue, "loud", None, at), expected, "{seconds}");
+        }
+        let later = start + Duration::from_secs(60);
+        assert_eq!(count_admitted(&queue, "shop", None, later), 200, "others have their own");
         // What an agent reports of one tenant leaves room for what it reports of others, and takes nothing from the tenant.
-        assert_eq!([count("loud", Some("east"), 60), count("bank", Some("east"), 60)], [50, 50]);
-        assert_eq!(count("bank", None, 60), 200);
-        let more: usize = (0..100).map(|number| count(&number.to_string(), Some("east"), 60)).sum();
+        assert_eq!(["loud", "bank"].map(|who| count_admitted(&queue, who, Some("east"), later)), [50, 50]);
+        assert_eq!(count_admitted(&queue, "bank", None, later), 200);
+        let more: usize = (0..100).map(|number| count_admitted(&queue, &number.to_string(), Some("east"), later)).sum();
         assert_eq!(more, 100, "of all tenants together no more than the agent has");
     }
 
@@ -220,17 +224,17 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| queue.pop_event()).count(), kept + 1 - 101);
     }
 
+    fn take_for_number(buckets: &mut Buckets, number: usize, at: Instant) -> bool {
+        buckets.take_allowances(vec![(Payer::Tenant(tenant(&number.to_string())), 1.0)], at)
+    }
+
     #[test]
     fn allowances_are_forgotten_when_they_are_whole_again() {
         let mut buckets = Buckets { buckets: BTreeMap::new(), swept: None };
         let start = Instant::now();
-        let mut take = |number: usize, at: Instant| {
-            let one = Payer::Tenant(tenant(&number.to_string()));
-            let taken = buckets.take_allowances(vec![(one, 1.0)], at);
-            (taken, buckets.buckets.len())
-        };
-        let late = (0..2 * PAYERS).filter(|number| !take(*number, start).0).count();
+        let late = (0..2 * PAYERS).filter(|number| !take_for_number(&mut buckets, *number, start)).count();
         assert_eq!(late, PAYERS - 200, "the rest has one allowance together");
-        assert_eq!(take(usize::MAX, start + Duration::from_secs(60)), (true, 1));
+        assert!(take_for_number(&mut buckets, usize::MAX, start + Duration::from_secs(60)));
+        assert_eq!(buckets.buckets.len(), 1);
     }
 }

@@ -44,7 +44,8 @@ pub(super) fn hold_falling_shares(store: &Store, desired: &mut [DesiredSchedule<
     let mut held = Vec::new();
     for (key, places) in by_object {
         let Some(Workload::Replicas(all)) = store.source_facts(key).map(|facts| facts.workload) else { continue };
-        let wanted = |at: usize| share_amount(desired[at].share.as_ref(), all);
+        let wanted: BTreeMap<usize, i64> =
+            places.iter().map(|at| (*at, share_amount(desired[*at].share.as_ref(), all))).collect();
         let found = places.iter().filter_map(|at| {
             let cluster = desired[*at].cluster;
             let (_, schedule) = store.copy_in(key, cluster)?;
@@ -52,11 +53,11 @@ pub(super) fn hold_falling_shares(store: &Store, desired: &mut [DesiredSchedule<
             is_there.then(|| (*at, schedule, read_amounts(store, (cluster, schedule), all)))
         });
         let found: Vec<_> = found.collect();
-        let enough = places.iter().map(|at| wanted(*at)).sum::<i64>().min(all);
+        let enough = wanted.values().sum::<i64>().min(all);
         let current = found.iter().filter(|(_, _, copy)| copy.is_current);
         let mut left: i64 = current.map(|(_, _, copy)| copy.available).sum();
-        for (at, schedule, copy) in found.iter().filter(|(at, _, copy)| copy.asked > wanted(*at)) {
-            let lost = (copy.available - wanted(*at)).max(0);
+        for (at, schedule, copy) in found.iter().filter(|(at, _, copy)| copy.asked > wanted[at]) {
+            let lost = (copy.available - wanted[at]).max(0);
             if copy.is_current && (lost == 0 || left - lost >= enough) {
                 left -= lost;
             } else {

@@ -63,10 +63,10 @@ fn divide(hub: &mut Hub, annotations: &Value, plan: impl Fn(&Hub) -> Plan) {
 fn a_share_of_an_annotated_object_falls_last() {
     let mut hub = Hub::new();
     let web = put_web(&mut hub, &json!({"fleet-scheduler.io/cluster": "east"}));
-    let direct = |targets: &[(&str, Option<i64>)]| decided_directly(&web, targets);
-    let made = object_plan::plan_object(&hub.store, &web, Some(&direct(&[("east", None)])));
+    let whole = decided_directly(&web, &[("east", None)]);
+    let made = object_plan::plan_object(&hub.store, &web, Some(&whole));
     hub.execute(&made);
-    let halves = direct(&[("east", Some(3)), ("west", Some(3))]);
+    let halves = decided_directly(&web, &[("east", Some(3)), ("west", Some(3))]);
     let onto = json!({"fleet-scheduler.io/spread-onto": "east,west"});
     divide(&mut hub, &onto, |hub| object_plan::plan_object(&hub.store, &web, Some(&halves)));
 }
@@ -79,14 +79,28 @@ fn a_share_of_a_group_without_amounts_falls_last() {
     let made = hub.plan(&web, Some(&whole));
     hub.execute(&made);
     hub.policy(json!({"spreadConstraints": {"topologyKey": "region"}}));
-    let half = |name: &str| Target {
+    let targets = ["east", "west"].map(|name| Target {
         cluster: name.to_owned(),
         domain: Some(name.to_owned()),
         replicas: BTreeMap::from([(web.clone(), Share::Replicas(3))]),
         whole: Vec::new(),
-    };
-    let halves = Decided { targets: vec![half("east"), half("west")], ..decided(&[]) };
+    });
+    let halves = Decided { targets: targets.into(), ..decided(&[]) };
     divide(&mut hub, &json!({}), |hub| hub.plan(&web, Some(&halves)));
+}
+
+/// Places the Deployment, and returns the replicas that its new copy begins with.
+fn begin_scaled_copy(hub: &mut Hub, cluster: &str) -> Vec<i64> {
+    let web = put_web(hub, &json!({}));
+    let plan = hub.plan(&web, Some(&decided(&[cluster])));
+    hub.execute(&plan);
+    let manifests = plan.stages.iter().flatten().filter_map(|write| match write {
+        Write::Schedule(schedule, _) if schedule.spec.source_ref.kind == "Deployment" => {
+            serde_json::from_str::<Value>(&schedule.spec.manifest).unwrap()["spec"]["replicas"].as_i64()
+        }
+        _ => None,
+    });
+    manifests.collect()
 }
 
 #[test]
@@ -95,22 +109,10 @@ fn a_copy_that_is_scaled_begins_with_what_others_have() {
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let spec = json!({"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 9});
     hub.put("autoscaling", "HorizontalPodAutoscaler", json!({"metadata": {"name": "web"}, "spec": spec}));
-    let begin = |hub: &mut Hub, cluster: &str| {
-        let web = put_web(hub, &json!({}));
-        let plan = hub.plan(&web, Some(&decided(&[cluster])));
-        hub.execute(&plan);
-        let manifests = plan.stages.iter().flatten().filter_map(|write| match write {
-            Write::Schedule(schedule, _) if schedule.spec.source_ref.kind == "Deployment" => {
-                serde_json::from_str::<Value>(&schedule.spec.manifest).unwrap()["spec"]["replicas"].as_i64()
-            }
-            _ => None,
-        });
-        manifests.collect::<Vec<_>>()
-    };
-    assert_eq!(begin(&mut hub, "east"), [REPLICAS]);
+    assert_eq!(begin_scaled_copy(&mut hub, "east"), [REPLICAS]);
     hub.report("east", &json!({"replicas": 8}));
-    assert_eq!(begin(&mut hub, "west"), [8]);
+    assert_eq!(begin_scaled_copy(&mut hub, "west"), [8]);
     hub.report("west", &json!({"replicas": 2_000_000_000}));
     hub.store.clusters.insert("north".to_owned(), true);
-    assert_eq!(begin(&mut hub, "north"), [9], "not more than it may have");
+    assert_eq!(begin_scaled_copy(&mut hub, "north"), [9], "not more than it may have");
 }

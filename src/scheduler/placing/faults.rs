@@ -57,7 +57,7 @@ mod tests {
         let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());
         let faults = format_blocked_clusters(&decision);
         let message = &faults["ClusterUnknown"];
-        let one = |n: usize| format!("the annotation names \"c{n:04}\", but no such cluster exists");
-        assert_eq!(*message, format!("{}; and 995 more", (0..5).map(one).collect::<Vec<_>>().join("; ")));
+        let first = (0..5).map(|n| format!("the annotation names \"c{n:04}\", but no such cluster exists"));
+        assert_eq!(*message, format!("{}; and 995 more", first.collect::<Vec<_>>().join("; ")));
     }
 }

@@ -51,15 +51,19 @@ impl<'a> GroupContext<'a> {
     /// otherwise. It stays where it is until it is over.
     pub(super) fn copies_to_finish(&self, decided: &Decided, key: &ObjectKey) -> Vec<(&'a Place, &'a Schedule)> {
         let Some(facts) = self.store.source_facts(key) else { return Vec::new() };
-        let amounts = |share: Option<&ScheduleShare>| share.map(|share| (share.replicas, share.completions));
-        let is_as_decided = |(at, schedule): &(&Place, &Schedule)| {
+        let copies = self.store.begun_copies(key);
+        let are_as_decided = copies.iter().all(|(at, schedule)| {
             let target = decided.targets.iter().find(|target| target.cluster == cluster_of(at));
             target.filter(|target| live::has_copy_in_target(target, facts)).is_some_and(|target| {
                 let share = target.replicas.get(key).map(|share| live::build_schedule_share("", Some(*share)));
-                amounts(share.as_ref()).unwrap_or_default() == amounts(schedule.spec.share.as_ref()).unwrap_or_default()
+                read_share_amounts(share.as_ref()) == read_share_amounts(schedule.spec.share.as_ref())
             })
-        };
-        let copies = self.store.begun_copies(key);
-        if copies.iter().all(is_as_decided) { Vec::new() } else { copies }
+        });
+        if are_as_decided { Vec::new() } else { copies }
     }
+}
+
+/// Returns the replicas and completions of a share, as far as there are any.
+fn read_share_amounts(share: Option<&ScheduleShare>) -> (Option<i64>, Option<i64>) {
+    share.map(|share| (share.replicas, share.completions)).unwrap_or_default()
 }

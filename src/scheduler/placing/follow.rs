@@ -167,10 +167,7 @@ impl Store {
         if old == self.follow.clusters {
             return;
         }
-        let labels = |clusters: &BTreeMap<String, ClusterState>| -> Vec<(String, BTreeMap<String, String>)> {
-            clusters.iter().map(|(name, cluster)| (name.clone(), cluster.labels.clone())).collect()
-        };
-        if labels(&old) != labels(&self.follow.clusters) {
+        if list_cluster_labels(&old).ne(list_cluster_labels(&self.follow.clusters)) {
             self.mark_follow_everywhere(now);
             return;
         }
@@ -240,11 +237,11 @@ impl Store {
 
     /// Marks the groups without members that had some in a namespace: now it is known whether they go.
     fn mark_emptied_groups(&mut self, namespace: &str, now: Instant) {
-        let is_of = |group: &crate::api::ScheduleGroup| {
+        let empty = self.groups.iter().filter(|(name, _)| !self.members.contains_key(*name));
+        let emptied = empty.filter(|(_, group)| {
             let mut members = group.status.iter().flat_map(|status| &status.object_refs);
             members.any(|one| one.namespace.as_deref().unwrap_or_default() == namespace)
-        };
-        let emptied = self.groups.iter().filter(|(name, group)| !self.members.contains_key(*name) && is_of(group));
+        });
         for name in emptied.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.enqueue(ReconcileRequest::Group(name), Cause::Report, now);
         }
@@ -262,4 +259,10 @@ impl Store {
         let copies = self.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
         copies.map(|(at, _)| cluster_of(at)).collect()
     }
+}
+
+fn list_cluster_labels(
+    clusters: &BTreeMap<String, ClusterState>,
+) -> impl Iterator<Item = (&String, &BTreeMap<String, String>)> {
+    clusters.iter().map(|(name, cluster)| (name, &cluster.labels))
 }

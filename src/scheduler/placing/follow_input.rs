@@ -42,8 +42,8 @@ impl FollowContext<'_> {
             namespaces.into_iter().map(|name| (name.to_owned(), self.store.namespace_labels(name).clone())).collect();
         let members = self.store.members.values().flatten();
         let members = members.filter_map(|key| self.store.source_facts(key));
-        let labels = |name: &str| self.store.namespace_labels(name);
-        let elsewhere = find_groups_elsewhere(&self.store.order, namespace, members, labels);
+        let elsewhere =
+            find_groups_elsewhere(&self.store.order, namespace, members, |name| self.store.namespace_labels(name));
         let plan = plan_followers(&FollowInput {
             policies: &self.store.order,
             namespaces: &namespaces,

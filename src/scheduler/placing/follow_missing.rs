@@ -14,7 +14,6 @@ use crate::api::crd::condition;
 use crate::api::crd::schedule::conditions::APPLIED;
 use crate::placement::copy_state;
 use crate::placement::explain;
-use crate::placement::facts::ObjectKey;
 use crate::placement::follow::MissingFollower;
 
 /// Time after which what was applied is expected to run, in seconds.
@@ -39,8 +38,7 @@ pub(super) fn report_missing(store: &mut Store, namespace: &str, wall: Timestamp
         let wait = Duration::from_secs(u64::try_from(wait).unwrap_or_default());
         store.queue.retry_request(ReconcileRequest::Follow(namespace.to_owned()), Cause::Report, now, wait);
     }
-    let is_due = |key: &ObjectKey| due.iter().any(|(user, _)| user == key);
-    store.follow.told.retain(|key, _| key.namespace() != namespace || is_due(key));
+    store.follow.told.retain(|key, _| key.namespace() != namespace || due.iter().any(|(user, _)| user == key));
     let mut events = Vec::new();
     for (user, text) in due {
         let Some(source) = store.sources.get(&user) else { continue };

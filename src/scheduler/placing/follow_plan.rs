@@ -81,7 +81,6 @@ pub(super) fn plan_followers_first(context: &FollowContext<'_>, group: &str) -> 
         targets.any(|target| store.copy_in(&facts.key, &target.cluster).is_none())
     });
     let namespaces: BTreeSet<&str> = new.map(|facts| facts.key.namespace()).filter(|name| !name.is_empty()).collect();
-    let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
     let mut diff = ScheduleDiff::new(store);
     for namespace in namespaces {
         if store.sources_in(namespace).len() > MOST_FIRST {
@@ -91,7 +90,7 @@ pub(super) fn plan_followers_first(context: &FollowContext<'_>, group: &str) -> 
         for (key, follower) in &plan.followers {
             let places = follower.places.iter().filter(|(cluster, place)| {
                 place.state == PlaceState::Written
-                    && is_target(cluster)
+                    && decided.has_target(cluster)
                     && place.because.iter().any(|because| matches!(because, Because::Object(_)))
                     && store.assignments.get(key) == Some(&Assignment::Follows)
                     && store.copy_in(key, cluster).is_none()
@@ -110,8 +109,7 @@ pub(super) fn plan_followers_first(context: &FollowContext<'_>, group: &str) -> 
 /// Returns the objects in a namespace whose copies are planned with what uses them.
 fn followed_keys(store: &Store, namespace: &str) -> Vec<ObjectKey> {
     let keys = if namespace.is_empty() { store.class_keys().cloned().collect() } else { store.sources_in(namespace) };
-    let is_followed = |key: &ObjectKey| store.assignments.get(key) == Some(&Assignment::Follows);
-    keys.into_iter().filter(is_followed).collect()
+    keys.into_iter().filter(|key| store.assignments.get(key) == Some(&Assignment::Follows)).collect()
 }
 
 /// Returns the places of objects as they were last planned.
@@ -140,8 +138,7 @@ pub(super) fn desired_follower<'a>(
         Some(policy) => find_share(store, policy, cluster),
         None => store.copy_in(key, cluster).and_then(|(_, schedule)| schedule.spec.share.clone()),
     };
-    let is_own = |because: &Because| matches!(because, Because::Policy | Because::Annotation);
-    let follows = !place.because.iter().any(is_own);
+    let follows = !place.because.iter().any(|because| matches!(because, Because::Policy | Because::Annotation));
     Some(DesiredSchedule { share, policy, follows, ..DesiredSchedule::of_whole(source, cluster) })
 }
 

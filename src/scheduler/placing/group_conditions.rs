@@ -10,7 +10,6 @@ use crate::api::crd::condition;
 use crate::api::crd::group::conditions::{DEPENDENCIES_PLACED, MOVE_BLOCKED, MOVING};
 use crate::api::{Condition, ScheduleGroupStatus};
 use crate::placement::explain;
-use crate::placement::facts::ObjectKey;
 use crate::placement::follow::MissingFollower;
 
 /// Most missing objects that are counted: the message names three.
@@ -23,8 +22,8 @@ impl GroupContext<'_> {
             return BTreeSet::new();
         };
         // What its data keeps does not move, and namespaces are deleted when nothing is left in them.
-        let is_moved = |key: &&&ObjectKey| !key.is_of_kind("", "Namespace") && !self.store.is_held_by_volumes(key);
-        let moving = self.members.iter().filter(is_moved);
+        let members = self.members.iter();
+        let moving = members.filter(|key| !key.is_of_kind("", "Namespace") && !self.store.is_held_by_volumes(key));
         let copies = moving.flat_map(|key| self.store.copies_of(key));
         let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
         let clusters = clusters.map(|(at, _)| cluster_of(at));
@@ -34,9 +33,8 @@ impl GroupContext<'_> {
 
     /// Returns the objects that the pods of a group cannot start without and that are not placed in its clusters.
     fn find_missing_objects(&self, decided: &Decided) -> Vec<&MissingFollower> {
-        let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
         let missing = self.members.iter().flat_map(|key| self.store.follow.missing_of(key));
-        missing.filter(|missing| is_target(&missing.cluster)).take(MISSING).collect()
+        missing.filter(|missing| decided.has_target(&missing.cluster)).take(MISSING).collect()
     }
 
     /// Sets the conditions; those that do not apply are absent.
@@ -46,27 +44,26 @@ impl GroupContext<'_> {
         if let Some(recorded) = &self.recorded {
             found.extend(recorded.moving.clone().map(|(reason, message)| (MOVING, true, reason, message)));
         } else if !left.is_empty() {
-            let names = |names: Vec<&str>| names.join(", ");
             let message = format!(
                 "from {} to {}: the old copies are deleted when the new ones are available",
-                names(left.iter().map(String::as_str).collect()),
-                names(status.target_clusters.iter().map(String::as_str).collect())
+                left.into_iter().collect::<Vec<_>>().join(", "),
+                status.target_clusters.join(", ")
             );
             found.push((MOVING, true, "Moving", message));
         }
         if let Some(decided) = self.decided {
             found.extend(self.find_move_blocked(decided).map(|(reason, text)| (MOVE_BLOCKED, true, reason, text)));
-            let names =
-                |key: &&ObjectKey| self.store.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
-            if !decided.targets.is_empty() && self.members.iter().any(names) {
+            let mut facts = self.members.iter().filter_map(|key| self.store.source_facts(key));
+            if !decided.targets.is_empty() && facts.any(|facts| !facts.references.is_empty()) {
                 let missing = self.find_missing_objects(decided);
                 let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };
                 found.push((DEPENDENCIES_PLACED, holds, reason, explain::format_missing_followers(&missing)));
             }
         }
-        let is_found = |type_: &str| found.iter().any(|(one, ..)| *one == type_);
         let ours = [MOVING, MOVE_BLOCKED, DEPENDENCIES_PLACED];
-        status.conditions.retain(|one| !ours.contains(&one.type_.as_str()) || is_found(&one.type_));
+        status
+            .conditions
+            .retain(|one| !ours.contains(&one.type_.as_str()) || found.iter().any(|(type_, ..)| *type_ == one.type_));
         for (type_, holds, reason, message) in found {
             condition::set_condition(
                 &mut status.conditions,

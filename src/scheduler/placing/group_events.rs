@@ -13,7 +13,7 @@ use super::source::Source;
 use super::write::Write;
 use crate::api::crd::condition;
 use crate::api::crd::group::conditions::{MOVING, SCHEDULED};
-use crate::api::{ScheduleGroup, ScheduleGroupStatus};
+use crate::api::{Condition, ScheduleGroup, ScheduleGroupStatus};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live;
@@ -25,26 +25,18 @@ impl GroupContext<'_> {
         let (store, name, old) = (self.store, self.name, self.known_status());
         let mut events = Vec::new();
         let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(referenced_key).collect();
-        let is_known = |key: &ObjectKey| known.contains(key);
-        for key in self.members.iter().filter(|key| !is_known(key)) {
+        for key in self.members.iter().filter(|key| !known.contains(**key)) {
             let (Some(source), Some(Match::Policy { policy, losers })) =
                 (store.sources.get(*key), store.evaluate_object(key))
             else {
                 continue;
             };
-            let about = || source.address.event_reference();
-            events.push(event_about(
-                about(),
-                false,
-                "SchedulePolicyMatched",
-                &explain::format_matched_policy(policy, &losers),
-            ));
-            events.push(event_about(
-                about(),
-                false,
-                "AddedToScheduleGroup",
-                &explain::format_added_to_group(name, policy, &source.facts),
-            ));
+            for (reason, text) in [
+                ("SchedulePolicyMatched", explain::format_matched_policy(policy, &losers)),
+                ("AddedToScheduleGroup", explain::format_added_to_group(name, policy, &source.facts)),
+            ] {
+                events.push(event_about(source.address.event_reference(), false, reason, &text));
+            }
         }
         let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
         let Some(decided) = self.active_decision().filter(|decided| !decided.waits) else { return events };
@@ -58,21 +50,20 @@ impl GroupContext<'_> {
                     &decided.message,
                 ));
             }
-            for key in self.members.iter().filter(|key| is_moved || !is_known(key)) {
+            for key in self.members.iter().filter(|key| is_moved || !known.contains(**key)) {
                 let Some(source) = store.sources.get(*key) else { continue };
                 if let Some((reason, text)) = spread_event(source, decided) {
                     events.push(event_about(source.address.event_reference(), false, reason, &text));
                 }
             }
-            let moving = |status: &ScheduleGroupStatus| condition::find_condition(&status.conditions, MOVING).cloned();
+            let (was, moving) = (old.and_then(find_moving_condition), find_moving_condition(new));
             if self.recorded.is_none()
-                && let Some(moving) =
-                    moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
+                && let Some(moving) = moving.filter(|new| was.is_none_or(|was| was.message != new.message))
             {
                 events.push(event_about(group_reference(name), false, MOVING, &format!("Moves {}", moving.message)));
                 events.extend(self.restart_events(decided));
             }
-            if let Some(was) = old.and_then(moving).filter(|_| self.recorded.is_none() && moving(new).is_none()) {
+            if let Some(was) = was.filter(|_| self.recorded.is_none() && moving.is_none()) {
                 let way = was.message.split(':').next().unwrap_or_default();
                 events.push(event_about(
                     group_reference(name),
@@ -81,9 +72,7 @@ impl GroupContext<'_> {
                     &format!("Moved {way}: the old copies are deleted"),
                 ));
             }
-            let outgrown =
-                |status: &ScheduleGroupStatus| status.decision.as_ref().is_some_and(|one| one.how == "Outgrown");
-            if outgrown(new) && !old.is_some_and(outgrown) {
+            if is_outgrown(new) && !old.is_some_and(is_outgrown) {
                 events.push(event_about(group_reference(name), true, "Outgrown", &decided.message));
             }
         } else if before.is_none_or(|before| before.reason != decided.reason || before.message != decided.message) {
@@ -102,17 +91,24 @@ impl GroupContext<'_> {
         let sources = self.members.iter().filter_map(|key| store.sources.get(*key));
         // What its data keeps does not move.
         for source in sources.filter(|source| !store.is_held_by_volumes(&source.facts.key)) {
-            let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
-            let mut begun =
+            let begun =
                 store.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
-            let is_stopped = |cluster: &str| !is_target(cluster) && store.drained.contains(cluster);
-            if let Some((at, _)) = begun.find(|(at, _)| is_stopped(cluster_of(at))) {
-                let text = format!("starts again elsewhere: its progress on {:?} is lost", cluster_of(at));
+            let mut left = begun.map(|(at, _)| cluster_of(at)).filter(|cluster| !decided.has_target(cluster));
+            if let Some(cluster) = left.find(|cluster| store.drained.contains(*cluster)) {
+                let text = format!("starts again elsewhere: its progress on {cluster:?} is lost");
                 events.push(event_about(source.address.event_reference(), true, "Restarted", &text));
             }
         }
         events
     }
+}
+
+fn find_moving_condition(status: &ScheduleGroupStatus) -> Option<&Condition> {
+    condition::find_condition(&status.conditions, MOVING)
+}
+
+fn is_outgrown(status: &ScheduleGroupStatus) -> bool {
+    status.decision.as_ref().is_some_and(|one| one.how == "Outgrown")
 }
 
 /// Returns the event about a member that does not do in several clusters what it does in one.

@@ -14,13 +14,13 @@ impl Store {
     pub(super) fn followers_of(&self, group: &str) -> Vec<&Facts> {
         let members = self.members.get(group);
         let namespaces: BTreeSet<&str> = members.into_iter().flatten().map(ObjectKey::namespace).collect();
-        let is_other = |key: &ObjectKey| members.is_none_or(|members| !members.contains(key)) && self.is_placed(key);
         let firsts = namespaces.into_iter().map(|namespace| scaler_key(namespace, ""));
         let found = firsts.flat_map(|first| {
             let all = self.sources.range(first.clone()..);
             all.take_while(move |(key, _)| key.as_str().starts_with(first.as_str()))
         });
-        let scalers = found.filter(|(key, _)| is_other(key)).map(|(_, source)| &*source.facts);
+        let others = found.filter(|(key, _)| members.is_none_or(|members| !members.contains(*key)));
+        let scalers = others.filter(|(key, _)| self.is_placed(key)).map(|(_, source)| &*source.facts);
         let mounted =
             members.into_iter().flatten().filter_map(|key| self.source_facts(key)).flat_map(Facts::mounted_claims);
         let claims: BTreeSet<ObjectKey> =

@@ -12,7 +12,7 @@ use super::faults::{self, CopyFaults};
 use super::follow_plan;
 use super::group_context::GroupContext;
 use super::group_status::is_same_group_status;
-use super::place::{Place, cluster_of};
+use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_deletions;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff};
@@ -23,7 +23,7 @@ use super::write::{TargetMark, Write};
 use crate::api::crd::group::PolicyRef;
 use crate::api::crd::schedule::ScheduleShare;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER};
-use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec};
+use crate::api::{ScheduleGroup, ScheduleGroupSpec};
 use crate::placement::decide::Target;
 use crate::placement::facts::{Facts, ObjectKey, Scales};
 use crate::placement::live;
@@ -122,8 +122,7 @@ impl<'a> GroupContext<'a> {
             let begun = self.copies_to_finish(decided, key);
             if !begun.is_empty() {
                 // It is stopped in a cluster that is being drained, and begins again when it is gone there.
-                let is_left = |(at, _): &(&Place, &Schedule)| store.drained.contains(cluster_of(at));
-                let begun = begun.into_iter().filter(|copy| !is_left(copy)).collect();
+                let begun = begun.into_iter().filter(|(at, _)| !store.drained.contains(cluster_of(at))).collect();
                 desired.extend(self.kept_schedules(source, KeptAt::Copies(begun), scaler));
                 continue;
             }
@@ -134,8 +133,7 @@ impl<'a> GroupContext<'a> {
                 }
                 desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, scaler });
             }
-            let is_elsewhere = |cluster: &str| !decided.targets.iter().any(|target| target.cluster == cluster);
-            let elsewhere = follow_plan::desired_elsewhere(store, key, is_elsewhere);
+            let elsewhere = follow_plan::desired_elsewhere(store, key, |cluster| !decided.has_target(cluster));
             desired.extend(elsewhere.into_iter().map(|one| DesiredSchedule { group, ..one }));
         }
         hold_falling_shares(store, &mut desired);

@@ -229,10 +229,6 @@ fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
 pub(super) fn is_same_group_status(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
     let Some(old) = old else { return false };
     let conditions = condition::has_same_conditions(&old.conditions, &new.conditions);
-    let rest = |status: &ScheduleGroupStatus| ScheduleGroupStatus {
-        last_status_update: None,
-        conditions: Vec::new(),
-        ..status.clone()
-    };
-    conditions && rest(old) == rest(new)
+    let (last_status_update, old_conditions) = (old.last_status_update.clone(), old.conditions.clone());
+    conditions && *old == ScheduleGroupStatus { last_status_update, conditions: old_conditions, ..new.clone() }
 }

@@ -31,12 +31,12 @@ impl Store {
             return;
         }
         let old = std::mem::replace(&mut self.lost, lost);
-        let is_changed = |cluster: &str| old.get(cluster) != self.lost.get(cluster);
         let changed: Vec<ObjectKey> = self
             .copies
             .iter()
             .filter(|(key, places)| {
-                self.sources.contains_key(*key) && places.iter().any(|at| is_changed(cluster_of(at)))
+                self.sources.contains_key(*key)
+                    && places.iter().map(cluster_of).any(|cluster| old.get(cluster) != self.lost.get(cluster))
             })
             .map(|(key, _)| key.clone())
             .collect();

@@ -89,7 +89,6 @@ use tokio::time::Instant;
 
 use super::index::Index;
 use super::server_clock::ServerClock;
-use crate::api::ScheduleGroup;
 use crate::api::extra_kind::ExtraKind;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
@@ -332,11 +331,10 @@ impl Placing {
     fn mark_stuck_groups(&mut self, time: i64, now: Instant) {
         for cluster in std::mem::take(&mut self.clusters.enlarged) {
             self.store.reset_stuck_copies(&cluster);
-            let left_out = |group: &ScheduleGroup| {
-                let status = group.status.as_ref();
-                status.is_some_and(|status| status.record.excluded.iter().any(|one| one.cluster == cluster))
-            };
-            let groups = self.store.groups.iter().filter(|(_, group)| left_out(group));
+            let groups = self.store.groups.iter().filter(|(_, group)| {
+                let mut excluded = group.status.iter().flat_map(|status| &status.record.excluded);
+                excluded.any(|one| one.cluster == cluster)
+            });
             for name in groups.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
                 self.store.mark_undecided(name, now);
             }

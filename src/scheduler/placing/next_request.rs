@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use super::place::referenced_key;
 use super::queue::{Rank, ReconcileRequest, Taken};
 use super::store::Store;
-use crate::placement::facts::ObjectKey;
 use crate::placement::tenant::{Tenant, namespace_of, tenant_of};
 
 impl Store {
@@ -46,8 +45,9 @@ impl Store {
 
     pub(super) fn request_rank(&self, request: &ReconcileRequest) -> Rank {
         let ReconcileRequest::Group(name) = request else { return None };
-        let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(Timestamp::as_second);
-        Some(self.members.get(name).into_iter().flatten().filter_map(created).min().unwrap_or(i64::MAX))
+        let members = self.members.get(name).into_iter().flatten();
+        let created = members.filter_map(|key| self.sources.get(key)?.facts.created.map(Timestamp::as_second));
+        Some(created.min().unwrap_or(i64::MAX))
     }
 }
 
@@ -57,28 +57,29 @@ mod tests {
 
     use super::*;
     use crate::api::placeable::Kinds;
+    use crate::placement::facts::ObjectKey;
     use crate::scheduler::placing::sources::{Change, Seen};
+
+    fn config_map_key(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey::new("", "ConfigMap", namespace, name)
+    }
 
     #[test]
     fn a_namespace_takes_its_turn_in_groups_and_objects_alike() {
         let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
-        let key = |namespace: &str, name: &str| ObjectKey::new("", "ConfigMap", namespace, name);
-        let of = |name: &str| Tenant::Namespace(name.to_owned());
-        assert_eq!(store.request_tenant(&ReconcileRequest::Object(key("shop", "a"))), of("shop"));
-        assert_eq!(
-            store.request_tenant(&ReconcileRequest::Status(ObjectKey::new("", "Namespace", "", "shop"))),
-            of("shop")
-        );
-        assert_eq!(store.request_tenant(&ReconcileRequest::Object(key("", "a"))), Tenant::ClusterScoped);
-        store.members.insert("g".to_owned(), [key("shop", "a"), key("shop", "b")].into());
-        assert_eq!(store.request_tenant(&ReconcileRequest::Group("g".to_owned())), of("shop"));
-        store.members.insert("g".to_owned(), [key("shop", "a"), key("bank", "b")].into());
+        let shop = Tenant::Namespace("shop".to_owned());
+        assert_eq!(store.request_tenant(&ReconcileRequest::Object(config_map_key("shop", "a"))), shop);
+        assert_eq!(store.request_tenant(&ReconcileRequest::Status(ObjectKey::new("", "Namespace", "", "shop"))), shop);
+        assert_eq!(store.request_tenant(&ReconcileRequest::Object(config_map_key("", "a"))), Tenant::ClusterScoped);
+        store.members.insert("g".to_owned(), [config_map_key("shop", "a"), config_map_key("shop", "b")].into());
+        assert_eq!(store.request_tenant(&ReconcileRequest::Group("g".to_owned())), shop);
+        store.members.insert("g".to_owned(), [config_map_key("shop", "a"), config_map_key("bank", "b")].into());
         assert_eq!(store.request_tenant(&ReconcileRequest::Group("g".to_owned())), Tenant::AcrossNamespaces);
         store.members.clear();
         let group = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
             "metadata": {"name": "g"}, "spec": {"policy": {"name": "p"}}, "status": {"objectRefs": [
                 {"version": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "a"}]}});
         store.apply_change(Change::Group(Seen::There(serde_json::from_value(group).unwrap())), now);
-        assert_eq!(store.request_tenant(&ReconcileRequest::Group("g".to_owned())), of("shop"), "those who were in it");
+        assert_eq!(store.request_tenant(&ReconcileRequest::Group("g".to_owned())), shop, "those who were in it");
     }
 }

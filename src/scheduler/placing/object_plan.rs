@@ -91,10 +91,9 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let fault = faults.get(key).map(faults::copy_fault_reason);
     plan.faults
         .insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).chain(held).collect());
-    let is_matched = || matches!(store.evaluate_object(key), Some(Match::Policy { .. }));
     if is_direct {
         plan.with_label(source, TargetMark::from_targets(at))
-    } else if is_matched() {
+    } else if matches!(store.evaluate_object(key), Some(Match::Policy { .. })) {
         // A namespace is where something in it is.
         plan.with_label(source, TargetMark::from_targets(store.clusters_of(key)))
     } else {
@@ -130,9 +129,8 @@ fn desired_schedules<'a>(
         }
         return desired;
     }
-    let is_elsewhere = |cluster: &str| !lost.is_empty() && !lost.contains(cluster);
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
-        if is_elsewhere(&target.cluster) {
+        if !lost.is_empty() && !lost.contains(target.cluster.as_str()) {
             continue;
         }
         let share = target.share.map(|share| live::build_schedule_share(&target.cluster, Some(share)));

@@ -22,12 +22,13 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
     let matched: usize = members.sum();
     let unscheduled =
         groups.iter().filter(|(_, group)| group.status.as_ref().is_none_or(|status| !status.scheduled)).count();
-    let count = |count: usize| Some(i32::try_from(count).unwrap_or(i32::MAX));
+    let [matched_objects, group_count, unscheduled_groups] =
+        [matched, groups.len(), unscheduled].map(|count| Some(i32::try_from(count).unwrap_or(i32::MAX)));
     let mut status = SchedulePolicyStatus {
         conditions: old.conditions.clone(),
-        matched_objects: count(matched),
-        groups: count(groups.len()),
-        unscheduled_groups: count(unscheduled),
+        matched_objects,
+        groups: group_count,
+        unscheduled_groups,
     };
     let generation = policy.metadata.generation;
     let mut set = |type_: &str, holds: bool, reason: &str, message: String| {
@@ -71,6 +72,6 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
 
 /// Returns whether two states say the same, whenever they were written.
 fn is_same_policy_status(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
-    let rest = |status: &SchedulePolicyStatus| SchedulePolicyStatus { conditions: Vec::new(), ..status.clone() };
-    condition::has_same_conditions(&old.conditions, &new.conditions) && rest(old) == rest(new)
+    condition::has_same_conditions(&old.conditions, &new.conditions)
+        && *old == SchedulePolicyStatus { conditions: old.conditions.clone(), ..new.clone() }
 }

@@ -278,22 +278,29 @@ mod tests {
         std::iter::from_fn(|| take(queue, now)).collect()
     }
 
+    fn postpone_shortly(queue: &mut Queue, now: Instant) {
+        let [quiet, longest] = [100, 300].map(Duration::from_millis);
+        queue.postpone_request(request("g"), Cause::Report, now, quiet, longest);
+    }
+
+    /// Takes a request of a namespace in which all but `empty` have the same rank.
+    fn take_in_shop(queue: &mut Queue, now: Instant) -> ReconcileRequest {
+        let taken = queue.take_request(now, |one| {
+            let rank = if *one == request("empty") { i64::MAX } else { 5 };
+            (Tenant::Namespace("shop".to_owned()), Some(rank))
+        });
+        let taken = taken.unwrap().request;
+        queue.finish_request(&taken);
+        taken
+    }
+
     #[test]
     fn changes_in_quick_succession_are_planned_once_and_not_too_late() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         let mut queue = Queue::default();
-        let postpone = |queue: &mut Queue, now: Instant| {
-            queue.postpone_request(
-                request("g"),
-                Cause::Report,
-                now,
-                Duration::from_millis(100),
-                Duration::from_millis(300),
-            );
-        };
         for millis in [0, 80, 160, 240] {
-            postpone(&mut queue, at(millis));
+            postpone_shortly(&mut queue, at(millis));
         }
         assert_eq!(queue.next_start(), Some(at(300)), "at most so late");
         assert_eq!(take(&mut queue, at(299)), None);
@@ -301,7 +308,7 @@ mod tests {
         assert_eq!(queue.next_start(), Some(at(250)), "what cannot wait does not");
         queue.retry_request(request("g"), Cause::Change, at(250), Duration::from_secs(9));
         assert_eq!(queue.next_start(), Some(at(250)));
-        postpone(&mut queue, at(310));
+        postpone_shortly(&mut queue, at(310));
         assert_eq!(queue.next_start(), Some(at(250)), "what is due stays so");
         let taken = queue.take_request(at(400), place).unwrap();
         assert_eq!((taken.waited, taken.cause), (Duration::from_millis(400), Cause::Change));
@@ -322,11 +329,13 @@ mod tests {
             queue.mark_due(request(name), Cause::Change, now);
         }
         queue.postpone_request(request("later"), Cause::Change, now, Duration::from_secs(1), Duration::from_secs(9));
-        let rank = |one: &ReconcileRequest| (*one != request("d")).then_some(if *one == request("a") { 9 } else { 5 });
-        let taken: Vec<_> = (0..4)
-            .map(|_| queue.take_request(now, |one| (Tenant::ClusterScoped, rank(one))).unwrap().request)
-            .collect();
-        assert_eq!(taken, ["d", "b", "c", "a"].map(request));
+        for expected in ["d", "b", "c", "a"] {
+            let taken = queue.take_request(now, |one| {
+                let rank = if *one == request("a") { 9 } else { 5 };
+                (Tenant::ClusterScoped, (*one != request("d")).then_some(rank))
+            });
+            assert_eq!(taken.unwrap().request, request(expected));
+        }
         assert_eq!(queue.next_start(), Some(now + Duration::from_secs(1)));
     }
 
@@ -337,17 +346,10 @@ mod tests {
         for name in ["empty", "shop-a", "shop-b", "shop-c"] {
             queue.mark_due(request(name), Cause::Change, now);
         }
-        let shop = || Tenant::Namespace("shop".to_owned());
-        let rank = |one: &ReconcileRequest| if *one == request("empty") { Some(i64::MAX) } else { Some(5) };
-        let take = |queue: &mut Queue| {
-            let taken = queue.take_request(now, |one| (shop(), rank(one))).unwrap().request;
-            queue.finish_request(&taken);
-            taken
-        };
-        assert_eq!(take(&mut queue), request("shop-a"));
+        assert_eq!(take_in_shop(&mut queue, now), request("shop-a"));
         assert!(queue.is_youngest(&request("empty")) && !queue.is_youngest(&request("shop-b")));
-        queue.move_request(&request("empty"), (shop(), Some(1)));
-        assert_eq!([(); 3].map(|()| take(&mut queue)), ["empty", "shop-b", "shop-c"].map(request));
+        queue.move_request(&request("empty"), (Tenant::Namespace("shop".to_owned()), Some(1)));
+        assert_eq!([(); 3].map(|()| take_in_shop(&mut queue, now)), ["empty", "shop-b", "shop-c"].map(request));
     }
 
     #[test]

@@ -80,8 +80,10 @@ impl Refusals {
         if self.known.is_empty() {
             return;
         }
-        let is_held_group = |write: &Write| matches!(write, Write::Group(_)) && self.is_held_back(write);
-        if let Some(at) = stages.iter().position(|stage| stage.iter().any(is_held_group)) {
+        let held_group = stages
+            .iter()
+            .position(|stage| stage.iter().any(|write| matches!(write, Write::Group(_)) && self.is_held_back(write)));
+        if let Some(at) = held_group {
             stages.truncate(at);
         }
         for stage in stages.iter_mut() {
@@ -237,7 +239,6 @@ mod tests {
     #[test]
     fn a_refusal_is_told_from_an_answer_that_may_be_another_one_next_time() {
         let write = status("ConfigMap", "a");
-        let code = |error: &CallError| classify_refusal(&write, error).map(|refusal| refusal.error.code().to_owned());
         for (number, text, expected) in [
             (422, "Too many: 33", Some("Invalid")),
             (400, "bad", Some("Invalid")),
@@ -255,9 +256,10 @@ mod tests {
             (429, "too many requests", None),
             (401, "who?", None),
         ] {
-            assert_eq!(code(&error(number, "R", text)).as_deref(), expected, "{number} {text}");
+            let refusal = classify_refusal(&write, &error(number, "R", text));
+            assert_eq!(refusal.as_ref().map(|refusal| refusal.error.code()), expected, "{number} {text}");
         }
-        assert_eq!(code(&CallError::TimedOut), None);
+        assert!(classify_refusal(&write, &CallError::TimedOut).is_none());
         let of_secret =
             classify_refusal(&status("Secret", "a"), &error(422, "Invalid", "Invalid value: hunter2")).unwrap();
         assert!(!of_secret.error.to_string().contains("hunter2"));
@@ -269,14 +271,14 @@ mod tests {
         let write = status("ConfigMap", "a");
         let key = ObjectKey::new("", "ConfigMap", "shop", "page");
         let request = ReconcileRequest::Status(key.clone());
-        let refusal = || classify_refusal(&write, &error(422, "Invalid", "no")).unwrap();
+        let refusal = classify_refusal(&write, &error(422, "Invalid", "no")).unwrap();
         assert!(!refusals.is_held_back(&write));
-        assert!(refusals.record_refusal(refusal(), request.clone(), start));
+        assert!(refusals.record_refusal(refusal.clone(), request.clone(), start));
         assert!(refusals.is_held_back(&write) && !refusals.is_held_back(&status("ConfigMap", "b")));
         assert!(refusals.take_due(start + AGAIN - Duration::from_secs(1)).is_empty());
         assert_eq!(refusals.take_due(start + AGAIN), std::slice::from_ref(&request));
         assert!(!refusals.is_held_back(&write), "it is tried");
-        assert!(!refusals.record_refusal(refusal(), request, start + AGAIN), "nothing new is said");
+        assert!(!refusals.record_refusal(refusal, request, start + AGAIN), "nothing new is said");
         assert!(refusals.is_held_back(&write));
         refusals.forget_refusals(&key);
         assert!(!refusals.is_held_back(&write) && refusals.known.is_empty() && refusals.due.is_empty());

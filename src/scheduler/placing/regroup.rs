@@ -13,16 +13,16 @@ use super::place::{cluster_of, referenced_key};
 use super::plan::Plan;
 use super::store::{Assignment, Store};
 use super::write::Write;
-use crate::api::crd::group::{ObjectRef, PolicyRef};
-use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
+use crate::api::crd::group::PolicyRef;
+use crate::api::{ScheduleGroup, ScheduleGroupSpec};
 use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Match;
 use crate::placement::names::GroupKey;
 
 /// Plans what must be written before a group is decided; `None` where that is nothing.
 pub(super) fn plan_regroup(store: &Store, name: &str) -> Option<Plan> {
-    let is_decided = |key: &&ObjectKey| matches!(store.assignments.get(*key), Some(Assignment::Group(_)));
-    let members: Vec<&ObjectKey> = store.members.get(name).into_iter().flatten().filter(is_decided).collect();
+    let members = store.members.get(name).into_iter().flatten();
+    let members: Vec<&ObjectKey> = members.filter(|key| store.is_assigned_to_group(key)).collect();
     let record = taken_over(store, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
     let copies = members.iter().flat_map(|key| store.copies_of(key)).filter(|(_, schedule)| {
         schedule.metadata.deletion_timestamp.is_none() && schedule.spec.group.as_deref() != Some(name)
@@ -58,10 +58,9 @@ fn taken_over(store: &Store, name: &str, members: &[&ObjectKey]) -> Option<Sched
         ..ObjectMeta::default()
     };
     let mine: BTreeSet<&ObjectKey> = members.iter().copied().collect();
-    let is_mine = |one: &ObjectRef| mine.contains(&referenced_key(one));
-    let status = old.status.clone().map(|status| ScheduleGroupStatus {
-        object_refs: status.object_refs.iter().filter(|one| is_mine(one)).cloned().collect(),
-        ..status
+    let status = old.status.clone().map(|mut status| {
+        status.object_refs.retain(|one| mine.contains(&referenced_key(one)));
+        status
     });
     let policy = PolicyRef { name: policy.name.clone(), namespace: None };
     Some(ScheduleGroup { metadata, spec: ScheduleGroupSpec { policy, key }, status })
@@ -70,27 +69,24 @@ fn taken_over(store: &Store, name: &str, members: &[&ObjectKey]) -> Option<Sched
 impl Store {
     /// Returns the group over all namespaces that a group of one namespace takes over from, where that exists.
     pub(super) fn predecessor_group(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
-        let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
-        let member = self.members.get(name)?.iter().find(is_decided)?;
+        let member = self.members.get(name)?.iter().find(|key| self.is_assigned_to_group(key))?;
         let Some(Match::Policy { policy, .. }) = self.evaluate_object(member) else { return None };
         let before = GroupKey::new(self.source_facts(member)?, policy).across_namespaces()?;
         let printed = before.to_spec_key();
-        let is_it = |group: &ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;
         let names = before.group_names(&policy.name);
-        names
-            .iter()
-            .find_map(|name| self.groups.get_key_value(name).filter(|(_, group)| is_it(group)))
+        let mut groups = names.iter().filter_map(|name| self.groups.get_key_value(name));
+        groups
+            .find(|(_, group)| group.spec.key == printed && group.spec.policy.name == policy.name)
             .map(|(name, group)| (name.as_str(), group))
     }
 
     /// Returns whether a group without members is still needed: copies name it, or a group that takes over from it is not
     /// recorded yet.
     pub(super) fn is_needed(&self, name: &str, group: &ScheduleGroup) -> bool {
-        let holds = |schedule: &Schedule| schedule.spec.group.as_deref() == Some(name);
         let recorded = group.status.iter().flat_map(|status| &status.object_refs).map(referenced_key);
         let mut next = BTreeSet::new();
         for key in recorded {
-            if self.copies_of(&key).any(|(_, schedule)| holds(schedule)) {
+            if self.copies_of(&key).any(|(_, schedule)| schedule.spec.group.as_deref() == Some(name)) {
                 return true;
             }
             if let Some(Assignment::Group(group)) = self.assignments.get(&key) {

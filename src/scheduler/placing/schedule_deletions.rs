@@ -52,8 +52,8 @@ impl GroupContext<'_> {
     pub(super) fn delete_schedules(&self, desired: &[DesiredSchedule<'_>], faults: &CopyFaults) -> Vec<Vec<Write>> {
         let Some(decided) = self.active_decision() else { return Vec::new() };
         let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
-        let members = || self.members.iter().filter(|key| !self.is_left(key));
-        let namespaces = members().filter(|key| key.is_of_kind("", "Namespace"));
+        let members: Vec<&ObjectKey> = self.members.iter().filter(|key| !self.is_left(key)).copied().collect();
+        let namespaces = members.iter().filter(|key| key.is_of_kind("", "Namespace"));
         let mut stages: Vec<Vec<Write>> =
             namespaces.map(|key| delete_drained_namespaces(self.store, key, &targets)).collect();
         if targets.is_empty() {
@@ -62,10 +62,10 @@ impl GroupContext<'_> {
         if self.is_available_in_targets(faults) {
             let desired = Desired::new(desired);
             stages.extend(
-                members().map(|key| desired.delete_others(self.store, key, |key, at| self.removal_class(key, at))),
+                members.iter().map(|key| desired.delete_others(self.store, key, |key, at| self.removal_class(key, at))),
             );
         } else {
-            stages.extend(members().map(|key| self.stop_drained(decided, key)));
+            stages.extend(members.iter().map(|key| self.stop_drained(decided, key)));
         }
         stages
     }
@@ -146,8 +146,9 @@ pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> 
     let is_namespace = key.is_of_kind("", "Namespace");
     let there = schedules_to_delete(store, key)
         .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
-    let class = || RemovalClass::Caused(name_program());
-    let writes: Vec<Write> = there.filter_map(|copy| remove_schedule(store, key, copy, class().into())).collect();
+    let writes =
+        there.filter_map(|copy| remove_schedule(store, key, copy, RemovalClass::Caused(name_program()).into()));
+    let writes: Vec<Write> = writes.collect();
     if !writes.is_empty() {
         let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());
         let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);

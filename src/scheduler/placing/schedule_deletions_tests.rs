@@ -84,6 +84,13 @@ impl Hub {
         )
     }
 
+    /// Puts the claim with the mark that its copy is on east.
+    fn put_marked_claim(&mut self, annotations: &Value) {
+        let marked = json!({"metadata": {"name": "data", "annotations": annotations,
+            "labels": {"fleet-scheduler.io/target-cluster": "east"}}, "spec": {}});
+        self.put("", "PersistentVolumeClaim", marked);
+    }
+
     fn web(&mut self, replicas: i64) -> ObjectKey {
         let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"a": "b"}},
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}});
@@ -105,6 +112,11 @@ impl Hub {
     pub(super) fn plan(&self, key: &ObjectKey, decided: Option<&Decided>) -> Plan {
         let time = "2026-01-01T00:00:00Z".parse().unwrap();
         group_plan::plan_group(&self.store, &self.group_name(key), decided, time)
+    }
+
+    /// Plans an object whose annotation names a cluster.
+    fn plan_directly(&self, object: &ObjectKey, cluster: &str) -> Plan {
+        object_plan::plan_object(&self.store, object, Some(&decided_directly(object, &[(cluster, None)])))
     }
 
     /// Applies what a plan writes to the control plane; deletions are carried out at once.
@@ -143,9 +155,10 @@ impl Hub {
         for mut schedule in self.schedules(cluster) {
             self.version += 1;
             schedule.metadata.resource_version = Some(self.version.to_string());
-            let yes = |type_: &str| json!({"type": type_, "status": "True", "reason": type_, "message": ""});
+            let conditions = ["Applied", "Available"]
+                .map(|type_| json!({"type": type_, "status": "True", "reason": type_, "message": ""}));
             let status = json!({"observedHash": schedule.spec.hash, "resource": resource.to_string(),
-                "conditions": [yes("Applied"), yes("Available")]});
+                "conditions": conditions});
             schedule.status = Some(serde_json::from_value(status).unwrap());
             self.store.apply_change(Change::Schedule(Seen::There(schedule)), self.now);
         }
@@ -169,7 +182,7 @@ impl Hub {
 }
 
 pub(super) fn decided(clusters: &[&str]) -> Decided {
-    let target = |cluster: &&str| Target { cluster: (*cluster).to_owned(), ..Target::default() };
+    let targets = clusters.iter().map(|cluster| Target { cluster: (*cluster).to_owned(), ..Target::default() });
     Decided {
         scheduled: !clusters.is_empty(),
         suspended: false,
@@ -177,7 +190,7 @@ pub(super) fn decided(clusters: &[&str]) -> Decided {
         waits: false,
         reason: if clusters.is_empty() { "HasVolumes" } else { "Placed" }.to_owned(),
         message: String::new(),
-        targets: clusters.iter().map(target).collect(),
+        targets: targets.collect(),
         withheld: 0,
         rows: Vec::new(),
         domains: Vec::new(),
@@ -205,13 +218,12 @@ pub(super) fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
 
 /// What the annotation of an object says: its clusters, each with the replicas that it gets where it is divided.
 pub(super) fn decided_directly(object: &ObjectKey, targets: &[(&str, Option<i64>)]) -> DirectDecision {
-    let target = |(name, share): &(&str, Option<i64>)| DirectTarget {
-        cluster: (*name).to_owned(),
-        share: share.map(Share::Replicas),
-    };
+    let targets = targets
+        .iter()
+        .map(|(name, share)| DirectTarget { cluster: (*name).to_owned(), share: share.map(Share::Replicas) });
     DirectDecision {
         object: object.clone(),
-        targets: targets.iter().map(target).collect(),
+        targets: targets.collect(),
         blocked: BTreeMap::new(),
         frozen: BTreeSet::new(),
         withheld: None,
@@ -286,20 +298,18 @@ fn what_data_keeps_elsewhere_keeps_no_old_copy_of_others() {
 #[test]
 fn a_claim_that_an_annotation_moves_stays_too() {
     let mut hub = Hub::new();
-    let on = |hub: &mut Hub, cluster: &str| hub.claim(&json!({"fleet-scheduler.io/cluster": cluster}));
-    let claim = on(&mut hub, "east");
-    let direct = |cluster: &str| decided_directly(&claim, &[(cluster, None)]);
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
+    let claim = hub.claim(&json!({"fleet-scheduler.io/cluster": "east"}));
+    let plan = hub.plan_directly(&claim, "east");
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
     hub.execute(&plan);
     hub.report("east", &json!({}));
-    on(&mut hub, "west");
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    hub.claim(&json!({"fleet-scheduler.io/cluster": "west"}));
+    let plan = hub.plan_directly(&claim, "west");
     hub.execute(&plan);
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    let plan = hub.plan_directly(&claim, "west");
     assert_eq!(writes(&plan), (none(), none()));
     assert!(plan.faults[&claim]["HasVolumes"].contains("east"), "{:?}", plan.faults);
-    on(&mut hub, "");
+    hub.claim(&json!({"fleet-scheduler.io/cluster": ""}));
     let plan = object_plan::plan_object(&hub.store, &claim, None);
     assert_eq!(writes(&plan).1, ["east"], "its owner says that it goes");
 }
@@ -307,30 +317,24 @@ fn a_claim_that_an_annotation_moves_stays_too() {
 #[test]
 fn a_claim_whose_cluster_is_lost_does_not_begin_empty_where_its_annotation_is_moved_to() {
     let mut hub = Hub::new();
-    let on = |hub: &mut Hub, more: Value| {
-        let marked = json!({"metadata": {"name": "data", "annotations": more,
-            "labels": {"fleet-scheduler.io/target-cluster": "east"}}, "spec": {}});
-        hub.put("", "PersistentVolumeClaim", marked)
-    };
     let claim = hub.claim(&json!({"fleet-scheduler.io/cluster": "east"}));
-    let direct = |cluster: &str| decided_directly(&claim, &[(cluster, None)]);
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
+    let plan = hub.plan_directly(&claim, "east");
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"], "nothing marks it yet");
     hub.execute(&plan);
     hub.report("east", &json!({}));
     hub.lose("east");
 
-    on(&mut hub, json!({"fleet-scheduler.io/cluster": "west"}));
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    hub.put_marked_claim(&json!({"fleet-scheduler.io/cluster": "west"}));
+    let plan = hub.plan_directly(&claim, "west");
     assert_eq!(writes(&plan), (none(), none()), "an empty claim in west is not its data");
     assert!(marks(&plan).iter().all(|mark| **mark == TargetMark::from_targets(["east"])), "the mark stays");
     assert!(plan.faults[&claim]["HasVolumes"].contains("its data was on east"), "{:?}", plan.faults);
     // Back where it was, or with the consent of its owner, it begins.
-    on(&mut hub, json!({"fleet-scheduler.io/cluster": "east"}));
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
+    hub.put_marked_claim(&json!({"fleet-scheduler.io/cluster": "east"}));
+    let plan = hub.plan_directly(&claim, "east");
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
-    on(&mut hub, json!({"fleet-scheduler.io/cluster": "west", CONSENT: "true"}));
-    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    hub.put_marked_claim(&json!({"fleet-scheduler.io/cluster": "west", CONSENT: "true"}));
+    let plan = hub.plan_directly(&claim, "west");
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim west"]);
 }
 
@@ -343,18 +347,15 @@ fn a_fence_takes_nothing_from_an_annotated_object() {
         json!({"metadata": {"name": "page",
         "annotations": {"fleet-scheduler.io/spread-onto": "east,west"}}}),
     );
-    let direct = |clusters: &[&str], frozen: &[&str]| {
-        let targets: Vec<(&str, Option<i64>)> = clusters.iter().map(|name| (*name, None)).collect();
-        let frozen = frozen.iter().map(|one| (*one).to_owned()).collect();
-        DirectDecision { frozen, ..decided_directly(&page, &targets) }
-    };
-    let plan = |hub: &Hub, direct: &DirectDecision| object_plan::plan_object(&hub.store, &page, Some(direct));
-    let made = plan(&hub, &direct(&["east", "west"], &[]));
+    let both = decided_directly(&page, &[("east", None), ("west", None)]);
+    let made = object_plan::plan_object(&hub.store, &page, Some(&both));
     hub.execute(&made);
     hub.report("east", &json!({}));
     hub.report("west", &json!({}));
-    assert_eq!(writes(&plan(&hub, &direct(&["east"], &["west"]))), (none(), none()), "NoSchedule concerns what is new");
-    assert_eq!(writes(&plan(&hub, &direct(&["east"], &[]))).1, ["west"], "NoExecute drains it");
+    let fenced = DirectDecision { frozen: ["west".to_owned()].into(), ..decided_directly(&page, &[("east", None)]) };
+    let plan = object_plan::plan_object(&hub.store, &page, Some(&fenced));
+    assert_eq!(writes(&plan), (none(), none()), "NoSchedule concerns what is new");
+    assert_eq!(writes(&hub.plan_directly(&page, "east")).1, ["west"], "NoExecute drains it");
 }
 
 #[test]
@@ -418,14 +419,15 @@ fn nothing_is_deleted_while_its_group_is_written() {
 fn a_finished_job_never_runs_again() {
     let mut hub = Hub::new();
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let body = |status: Value| json!({"metadata": {"name": "once"}, "spec": {"template": template}, "status": status});
-    let job = hub.put("batch", "Job", body(json!({})));
+    let mut body = json!({"metadata": {"name": "once"}, "spec": {"template": template}, "status": {}});
+    let job = hub.put("batch", "Job", body.clone());
     hub.settle(&job, &decided(&["east"]));
     let over = json!({"conditions": [{"type": "Complete", "status": "True"}]});
     hub.report("east", &over);
     let plan = hub.plan(&job, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), none()), "its copy alone says that it is over");
-    hub.put("batch", "Job", body(over));
+    body["status"] = over;
+    hub.put("batch", "Job", body);
     let plan = hub.plan(&job, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), vec!["east".to_owned()]), "it is known to be over");
     hub.lose("east");
@@ -458,13 +460,13 @@ fn a_job_runs_beside_no_copy_of_its_own() {
         (none(), none()),
         "another group or policy is no drain"
     );
-    let share = |cluster: &str, completions: i64| Target {
+    let targets = [("east", 0), ("west", 1)].map(|(cluster, completions)| Target {
         cluster: cluster.to_owned(),
         domain: Some(cluster.to_owned()),
         replicas: BTreeMap::from([(job.clone(), Share::Job { completions, parallelism: completions })]),
         whole: Vec::new(),
-    };
-    let divided = Decided { targets: vec![share("east", 0), share("west", 1)], ..decided(&[]) };
+    });
+    let divided = Decided { targets: targets.into(), ..decided(&[]) };
     assert_eq!(writes(&hub.plan(&job, Some(&divided))), (none(), none()), "nor are other shares");
 }
 
@@ -481,10 +483,6 @@ fn overrides_outlive_their_policy() {
     hub.policy(with_override("i:2"));
     let web = hub.web(3);
     hub.settle(&web, &decided(&["east"]));
-    let manifest = |plan: &Plan| match plan.stages.iter().flatten().find(|one| matches!(one, Write::Schedule(..))) {
-        Some(Write::Schedule(schedule, _)) => schedule.spec.manifest.clone(),
-        _ => panic!("{plan:?}"),
-    };
     let policy = hub.store.policies["all"].clone();
     hub.store.apply_change(Change::Policy(Seen::Gone(policy.clone())), hub.now);
     hub.store.mark_all(hub.now);
@@ -494,7 +492,12 @@ fn overrides_outlive_their_policy() {
         hub.web(4);
         hub.plan(&web, None)
     };
-    assert!(manifest(&plan).contains("i:2") && manifest(&plan).contains("\"replicas\":4"), "{}", manifest(&plan));
+    let manifest = plan.stages.iter().flatten().find_map(|write| match write {
+        Write::Schedule(schedule, _) => Some(&*schedule.spec.manifest),
+        _ => None,
+    });
+    let manifest = manifest.unwrap_or_else(|| panic!("{plan:?}"));
+    assert!(manifest.contains("i:2") && manifest.contains("\"replicas\":4"), "{manifest}");
     hub.execute(&plan);
     hub.store.apply_change(Change::Policy(Seen::There(policy)), hub.now);
     hub.store.mark_all(hub.now);
@@ -520,28 +523,33 @@ fn a_suspended_group_is_not_edited() {
     assert_eq!(hub.recorded(&web).status.unwrap().proposed_clusters, none());
 }
 
+/// Returns the spec of a policy that comes before others, with a selector of clusters.
+fn build_first_spec(selector: &Value) -> Value {
+    json!({"namespaceSelector": {}, "priority": 9,
+        "groupBy": {"namespace": true}, "clusterSelector": selector, "resourceSelectors": {"labelSelectors": [{}]}})
+}
+
 #[test]
 fn a_broken_policy_hands_nothing_over() {
     let broken = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": []}]});
-    let spec = |priority: i64, selector: &Value| {
-        json!({"namespaceSelector": {}, "priority": priority,
-        "groupBy": {"namespace": true}, "clusterSelector": selector, "resourceSelectors": {"labelSelectors": [{}]}})
-    };
     let mut hub = Hub::new();
-    hub.put_policy("first", &spec(9, &json!({})));
+    hub.put_policy("first", &build_first_spec(&json!({})));
     let web = hub.web(3);
     hub.settle(&web, &decided(&["east"]));
     let group = hub.group_name(&web);
     assert!(group.starts_with("first-"), "{group}");
-    hub.put_policy("first", &spec(9, &broken));
+    hub.put_policy("first", &build_first_spec(&broken));
     assert_eq!(hub.store.assignments[&web], Assignment::Left(Some(group.clone())));
     let page = hub.put("", "ConfigMap", json!({"metadata": {"name": "page"}}));
     assert_eq!(hub.store.assignments[&page], Assignment::Unplaced, "nothing new is decided");
     // A scheduler that has never seen a good form.
     hub.store.last_good.clear();
-    hub.put_policy("first", &spec(9, &json!({"matchExpressions": [{"key": "b", "operator": "In", "values": []}]})));
+    hub.put_policy(
+        "first",
+        &build_first_spec(&json!({"matchExpressions": [{"key": "b", "operator": "In", "values": []}]})),
+    );
     assert_eq!(hub.store.assignments[&web], Assignment::Left(Some(group.clone())));
-    hub.put_policy("first", &spec(9, &json!({})));
+    hub.put_policy("first", &build_first_spec(&json!({})));
     assert_eq!(hub.store.assignments[&web], Assignment::Group(group));
 }
 

@@ -466,22 +466,21 @@ impl Both {
     fn compare(&self, outcome: &Simulation) -> Vec<String> {
         let mut differing = Vec::new();
         // A follower that was alone for a moment leaves an empty group.
-        let is_there = |name: &String| !self.store.facts_of(name).is_empty();
-        for (name, decided) in self.decided.iter().filter(|(name, _)| is_there(name)) {
+        for (name, decided) in self.decided.iter().filter(|(name, _)| !self.store.facts_of(name).is_empty()) {
             let members: Vec<String> = self.store.members[name].iter().map(ObjectKey::format_title).collect();
             let Some(found) = outcome.placements.iter().find(|one| one.name == *name) else {
                 differing.push(format!("{name} ({members:?}) is not simulated"));
                 continue;
             };
-            let shares = |target: &Target| -> BTreeMap<String, i64> {
+            let mine: Vec<_> = found.targets.iter().map(|one| (one.cluster.clone(), one.replicas.clone())).collect();
+            let theirs = decided.targets.iter().map(|target| {
                 let shares = target.replicas.iter().map(|(key, share)| {
                     let (Share::Replicas(amount) | Share::Job { completions: amount, .. }) = share;
                     (key.format_title(), *amount)
                 });
-                shares.collect()
-            };
-            let mine: Vec<_> = found.targets.iter().map(|one| (one.cluster.clone(), one.replicas.clone())).collect();
-            let theirs: Vec<_> = decided.targets.iter().map(|one| (one.cluster.clone(), shares(one))).collect();
+                (target.cluster.clone(), shares.collect::<BTreeMap<String, i64>>())
+            });
+            let theirs: Vec<_> = theirs.collect();
             if (&mine, &found.reason) != (&theirs, &decided.reason) {
                 let words = (&found.message, &decided.message);
                 differing.push(format!("{name} ({members:?}): {mine:?}, not {theirs:?}: {words:?}"));

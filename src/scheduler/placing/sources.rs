@@ -93,12 +93,7 @@ pub(super) async fn watch_placement_inputs(
 /// restarts because of it; the watch of one that is served no more fails until it is served again.
 async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], changes: &Sender<Change>) {
     let lists = Semaphore::new(LISTS);
-    let watch_kind = |kind: &'static Placeable| {
-        let api: Api<Raw> = kind.objects_api(client, None);
-        let read = move |seen: Seen<Raw>| Change::Source(kind, seen.map_object(|raw| Read::from_watched(kind, raw)));
-        stream_changes(api, Some((kind, &lists)), SOURCES_PAGE, changes, read)
-    };
-    let mut watches: FuturesUnordered<_> = kinds.iter().map(watch_kind).collect();
+    let mut watches: FuturesUnordered<_> = kinds.iter().map(|kind| watch_kind(client, kind, &lists, changes)).collect();
     loop {
         let found = {
             let mut more = pin!(extra_kinds::wait_for_new_kinds(client, wanted, &kinds));
@@ -115,9 +110,17 @@ async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], 
                 return;
             }
             kinds.add_placeable(kind);
-            watches.push(watch_kind(kind));
+            watches.push(watch_kind(client, kind, &lists, changes));
         }
     }
+}
+
+async fn watch_kind(client: &Client, kind: &'static Placeable, lists: &Semaphore, changes: &Sender<Change>) {
+    let api: Api<Raw> = kind.objects_api(client, None);
+    stream_changes(api, Some((kind, lists)), SOURCES_PAGE, changes, |seen: Seen<Raw>| {
+        Change::Source(kind, seen.map_object(|raw| Read::from_watched(kind, raw)))
+    })
+    .await;
 }
 
 impl<K> Seen<K> {

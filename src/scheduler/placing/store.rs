@@ -230,13 +230,14 @@ impl Store {
     /// Records that an object asks for more than it did, so that its group asks for room. What runs once waits where its
     /// group is.
     pub(super) fn mark_grown(&mut self, key: &ObjectKey) {
-        let asks = |facts: &Facts| (facts.shape.is_some() || facts.scales.is_some()) && !facts.workload.runs_once();
         let own = match self.assignments.get(key) {
             Some(Assignment::Group(group)) => Some(group),
             _ => None,
         };
         if let Some(group) = self.scaled_group(key).or(own).cloned()
-            && self.source_facts(key).is_some_and(asks)
+            && let Some(facts) = self.source_facts(key)
+            && (facts.shape.is_some() || facts.scales.is_some())
+            && !facts.workload.runs_once()
         {
             self.grown.insert(group);
         }
@@ -263,8 +264,13 @@ impl Store {
         if matches!(&found, Match::Policy { policy, .. } if self.is_withheld(key, policy)) {
             return self.leave_object(key);
         }
-        let name_group = |policy: &Policy| self.group_name(&source.facts, policy);
-        assign_to_decider(key, &found, self.follow.is_alone(key), name_group, || self.leave_object(key))
+        assign_to_decider(
+            key,
+            &found,
+            self.follow.is_alone(key),
+            |policy| self.group_name(&source.facts, policy),
+            || self.leave_object(key),
+        )
     }
 
     /// Returns the assignment of an object about which nobody decides: what it has stays.
@@ -291,9 +297,13 @@ impl Store {
 
     /// Returns the facts of the members of a group that a policy still matches.
     pub(super) fn facts_of(&self, group: &str) -> Vec<&Arc<Facts>> {
-        let members = self.members.get(group).into_iter().flatten();
-        let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
-        members.filter(is_decided).filter_map(|key| self.sources.get(key)).map(|source| &source.facts).collect()
+        let members = self.members.get(group).into_iter().flatten().filter(|key| self.is_assigned_to_group(key));
+        members.filter_map(|key| self.sources.get(key)).map(|source| &source.facts).collect()
+    }
+
+    /// Returns whether an object is placed as a member of a group that a policy still matches.
+    pub(super) fn is_assigned_to_group(&self, key: &ObjectKey) -> bool {
+        matches!(self.assignments.get(key), Some(Assignment::Group(_)))
     }
 
     /// Returns the policy that decides about a group.
@@ -321,11 +331,9 @@ impl Store {
         if new.is_empty() {
             return;
         }
-        let is_new = |at: &&Place| new.contains(cluster_of(at));
-        let namespaces = self
-            .copies
-            .iter()
-            .filter(|(key, places)| key.is_of_kind("", "Namespace") && places.iter().any(|at| is_new(&at)));
+        let namespaces = self.copies.iter().filter(|(key, places)| {
+            key.is_of_kind("", "Namespace") && places.iter().any(|at| new.contains(cluster_of(at)))
+        });
         for key in namespaces.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.mark_owner(&key, Cause::Review, now);
         }
@@ -521,10 +529,10 @@ impl Store {
 
     /// Brings the index of what pods name up to date for a source, with its facts before and now.
     pub(super) fn index_references(&mut self, key: &ObjectKey, old: Option<&Facts>, new: Option<&Facts>) {
-        let named = |facts: Option<&Facts>| -> BTreeSet<ObjectKey> {
-            facts.into_iter().flat_map(|facts| &facts.references).map(|one| one.object_key(key.namespace())).collect()
-        };
-        let (old, new) = (named(old), named(new));
+        let [old, new]: [BTreeSet<ObjectKey>; 2] = [old, new].map(|facts| {
+            let references = facts.into_iter().flat_map(|facts| &facts.references);
+            references.map(|one| one.object_key(key.namespace())).collect()
+        });
         for gone in old.difference(&new) {
             if let Some(users) = self.users.get_mut(gone) {
                 users.remove(key);

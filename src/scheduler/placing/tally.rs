@@ -38,17 +38,20 @@ impl Tally {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
-        #[allow(clippy::cast_precision_loss)] // Far below 2^52.
-        let number = |count: i64| count as f64;
         for (reason, count) in &self.reasons {
             let help = "Groups, by the reason of their condition Scheduled.";
-            metrics.set_gauge("fleet_placement_groups", help, &[("reason", reason)], number(*count));
+            metrics.set_gauge("fleet_placement_groups", help, &[("reason", reason)], count_to_gauge(*count));
         }
         let help = "Groups whose old copies still exist.";
-        metrics.set_gauge("fleet_placement_moves", help, &[("state", "moving")], number(self.moving));
+        metrics.set_gauge("fleet_placement_moves", help, &[("state", "moving")], count_to_gauge(self.moving));
         let help = "Replicas of divided workloads that are placed on no cluster.";
-        metrics.set_gauge("fleet_placement_withheld_replicas", help, &[], number(self.withheld));
+        metrics.set_gauge("fleet_placement_withheld_replicas", help, &[], count_to_gauge(self.withheld));
     }
+}
+
+#[allow(clippy::cast_precision_loss)] // Far below 2^52.
+fn count_to_gauge(count: i64) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]
@@ -57,16 +60,21 @@ mod tests {
 
     use super::*;
 
+    /// Returns a group with conditions of these types and reasons.
+    fn group_with_conditions(conditions: &[(&str, &str)]) -> ScheduleGroup {
+        let conditions = conditions
+            .iter()
+            .map(|(type_, reason)| json!({"type": type_, "status": "True", "reason": reason}))
+            .collect::<Vec<_>>();
+        serde_json::from_value(json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+            "metadata": {"name": "g"}, "spec": {"policy": {"name": "p"}}, "status": {"conditions": conditions}}))
+        .unwrap()
+    }
+
     #[test]
     fn a_reason_that_no_group_has_any_more_is_told_as_none() {
-        let group = |conditions: serde_json::Value| -> ScheduleGroup {
-            serde_json::from_value(json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
-                "metadata": {"name": "g"}, "spec": {"policy": {"name": "p"}}, "status": {"conditions": conditions}}))
-            .unwrap()
-        };
-        let condition = |type_: &str, reason: &str| json!({"type": type_, "status": "True", "reason": reason});
-        let waiting = group(json!([condition("Scheduled", "NoFit")]));
-        let moving = group(json!([condition("Scheduled", "Placed"), condition("Moving", "Moving")]));
+        let waiting = group_with_conditions(&[("Scheduled", "NoFit")]);
+        let moving = group_with_conditions(&[("Scheduled", "Placed"), ("Moving", "Moving")]);
         let (mut tally, metrics) = (Tally::default(), Metrics::default());
         tally.count_group(&waiting, 1);
         tally.count_withheld(0, 3);

@@ -100,6 +100,15 @@ impl Hub {
             .collect()
     }
 
+    /// Plans a group that is decided for east.
+    fn plan_placed(&self, group: &str) -> Plan {
+        group_plan::plan_group(&self.store, group, Some(&placed("east")), time())
+    }
+
+    fn plan_core_object(&self, kind: &str, namespace: &str, name: &str) -> Plan {
+        object_plan::plan_object(&self.store, &ObjectKey::new("", kind, namespace, name), None)
+    }
+
     fn group_of(&self, namespace: &str, name: &str) -> String {
         match self.store.assignments.get(&deployment(namespace, name)) {
             Some(Assignment::Group(group)) => group.clone(),
@@ -230,7 +239,7 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
         assert_eq!(old, new);
     }
     for group in [&a, &b] {
-        let next = group_plan::plan_group(&hub.store, group, Some(&placed("east")), time());
+        let next = hub.plan_placed(group);
         assert!(Hub::made(&next).is_empty(), "{next:?}");
         let removes = next.stages.iter().flatten().any(|write| matches!(write, Write::RemoveSchedule { .. }));
         assert!(!removes, "{next:?}");
@@ -256,6 +265,11 @@ fn a_group_over_all_namespaces_that_its_policy_asks_for_stays() {
     assert!(regroup::plan_regroup(&hub.store, "shop-6719e33a").is_none());
 }
 
+/// Returns the Schedule that a plan writes for an object `page`.
+fn find_made_page(plan: &Plan) -> Option<Schedule> {
+    Hub::made(plan).into_iter().find(|schedule| schedule.spec.source_ref.name == "page")
+}
+
 #[test]
 fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     let mut hub = Hub::new();
@@ -263,18 +277,15 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     hub.deployment("a", "page", &json!({}));
     hub.policy(&json!(null));
     let group = hub.group_of("a", "page");
-    let planned = |hub: &Hub| group_plan::plan_group(&hub.store, &group, Some(&placed("east")), time());
-    let made = Hub::made(&planned(&hub));
-    let is_page = |schedule: &&Schedule| schedule.spec.source_ref.name == "page";
-    let copy = made.iter().find(is_page).unwrap().clone();
+    let copy = find_made_page(&hub.plan_placed(&group)).unwrap();
     assert_eq!(copy.name_any(), schedule_name(&deployment("a", "page")));
 
     // The name belongs to the copy of another object.
     let mut foreign = copy.clone();
     foreign.spec.source_ref.name = "other".to_owned();
     hub.schedule(foreign.clone());
-    let plan = planned(&hub);
-    assert!(Hub::made(&plan).iter().all(|made| !is_page(&made)), "{plan:?}");
+    let plan = hub.plan_placed(&group);
+    assert!(find_made_page(&plan).is_none(), "{plan:?}");
     let told = &plan.faults[&deployment("a", "page")];
     assert!(told["ScheduleTaken"].contains("Deployment a/other"), "{told:?}");
     hub.store.apply_change(Change::Schedule(Seen::Gone(foreign)), hub.now);
@@ -284,10 +295,9 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     old.metadata.name = Some(old_name(&deployment("a", "page")));
     old.metadata.resource_version = Some("7".to_owned());
     hub.schedule(old.clone());
-    assert!(Hub::made(&planned(&hub)).iter().all(|made| !is_page(&made)), "nothing is written");
+    assert!(find_made_page(&hub.plan_placed(&group)).is_none(), "nothing is written");
     hub.deployment("a", "page", &json!({"edited": "yes"}));
-    let made = Hub::made(&planned(&hub));
-    assert_eq!(made.iter().find(is_page).unwrap().name_any(), old.name_any());
+    assert_eq!(find_made_page(&hub.plan_placed(&group)).unwrap().name_any(), old.name_any());
 }
 
 /// What a plan takes away, by name of the Schedule, and the reasons of its events.
@@ -304,17 +314,18 @@ fn taken(plan: &Plan) -> (Vec<String>, Vec<&'static str>) {
     taken
 }
 
+fn build_core_copy(kind: &str, namespace: Option<&str>, name: &str) -> Schedule {
+    let source = json!({"group": "", "version": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": "u",
+        "generation": 0});
+    serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+        "metadata": {"name": format!("copy-of-{name}"), "namespace": "fleet-c-east", "uid": format!("s-{name}")},
+        "spec": {"manifest": "{}", "hash": "h", "sourceRef": source}}))
+    .unwrap()
+}
+
 #[test]
 fn what_is_the_services_own_is_taken_back() {
     let mut hub = Hub::new();
-    let copy = |kind: &str, namespace: Option<&str>, name: &str| -> Schedule {
-        let source = json!({"group": "", "version": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": "u",
-            "generation": 0});
-        serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
-            "metadata": {"name": format!("copy-of-{name}"), "namespace": "fleet-c-east", "uid": format!("s-{name}")},
-            "spec": {"manifest": "{}", "hash": "h", "sourceRef": source}}))
-        .unwrap()
-    };
     hub.apply("Namespace", json!({"metadata": {"name": "prod-cp"}}));
     hub.apply(
         "Namespace",
@@ -339,30 +350,27 @@ fn what_is_the_services_own_is_taken_back() {
         ("ConfigMap", Some("shop"), "fleet-bootstrap-status"),
         ("ConfigMap", Some("shop"), "page"),
     ] {
-        hub.schedule(copy(kind, namespace, name));
+        hub.schedule(build_core_copy(kind, namespace, name));
     }
     hub.policy(&json!(null));
-    let object = |hub: &Hub, kind: &str, namespace: &str, name: &str| {
-        object_plan::plan_object(&hub.store, &ObjectKey::new("", kind, namespace, name), None)
-    };
     for (kind, namespace, name) in [
         ("Secret", "prod-cp", "fleet-cluster-init-kubeconfig"),
         ("Secret", "shop", "mine"),
         ("ConfigMap", "agent-ns", "conf"),
         ("ConfigMap", "shop", "fleet-bootstrap-status"),
     ] {
-        let plan = object(&hub, kind, namespace, name);
+        let plan = hub.plan_core_object(kind, namespace, name);
         assert_eq!(taken(&plan), (vec![format!("copy-of-{name}")], vec!["NeverPlaced"]), "{kind} {namespace}/{name}");
     }
     assert_eq!(hub.store.assignments[&config_map("shop", "page")], Assignment::Follows, "a label alone says nothing");
     // What holds data stays, and so does the namespace that it is in.
-    assert_eq!(taken(&object(&hub, "PersistentVolumeClaim", "prod-cp", "data")).0, Vec::<String>::new());
-    assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, Vec::<String>::new());
+    assert_eq!(taken(&hub.plan_core_object("PersistentVolumeClaim", "prod-cp", "data")).0, Vec::<String>::new());
+    assert_eq!(taken(&hub.plan_core_object("Namespace", "", "prod-cp")).0, Vec::<String>::new());
     for name in ["fleet-cluster-init-kubeconfig", "data"] {
         let kind = if name == "data" { "PersistentVolumeClaim" } else { "Secret" };
-        hub.store.apply_change(Change::Schedule(Seen::Gone(copy(kind, Some("prod-cp"), name))), hub.now);
+        hub.store.apply_change(Change::Schedule(Seen::Gone(build_core_copy(kind, Some("prod-cp"), name))), hub.now);
     }
-    assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, ["copy-of-prod-cp"]);
+    assert_eq!(taken(&hub.plan_core_object("Namespace", "", "prod-cp")).0, ["copy-of-prod-cp"]);
     // A namespace that becomes an installation's gives back what was placed out of it.
     hub.apply(
         "Namespace",

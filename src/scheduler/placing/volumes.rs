@@ -14,9 +14,10 @@ impl Store {
     /// Returns whether the data of an object keeps its copies where they are: it holds or mounts a claim, and no consent
     /// is given. One that is gone, or that its annotation keeps in the control plane, keeps nothing.
     pub(super) fn is_held_by_volumes(&self, key: &ObjectKey) -> bool {
-        let consents = |claim: &ObjectKey| self.source_facts(claim).map(|facts| facts.asks.allow_volume_move);
-        self.source_facts(key)
-            .is_some_and(|facts| facts.asks.cluster.as_deref() != Some("") && facts.is_held_by_volumes(consents))
+        let facts = self.source_facts(key).filter(|facts| facts.asks.cluster.as_deref() != Some(""));
+        facts.is_some_and(|facts| {
+            facts.is_held_by_volumes(|claim| self.source_facts(claim).map(|facts| facts.asks.allow_volume_move))
+        })
     }
 
     /// Returns whether the data of an object's source keeps this Schedule. A copy of an earlier source of the name is not
@@ -83,8 +84,8 @@ impl<'a> GroupContext<'a> {
         if others.is_empty() {
             return None;
         }
-        let is_known = |name: &&str| self.store.clusters.contains_key(*name);
-        Some(KeptAt::Recorded(if others.iter().all(is_known) { others } else { Vec::new() }))
+        let are_known = others.iter().all(|name| self.store.clusters.contains_key(*name));
+        Some(KeptAt::Recorded(if are_known { others } else { Vec::new() }))
     }
 
     /// Returns the clusters where the group was last recorded.
@@ -106,18 +107,17 @@ impl<'a> GroupContext<'a> {
     /// Returns the clusters to record: the targets, then those where the data of members is, or was last.
     pub(super) fn clusters_to_record(&self, decided: &Decided) -> Vec<String> {
         let mut clusters: Vec<String> = decided.targets.iter().map(|target| target.cluster.clone()).collect();
-        let mut add = |name: &str| {
-            if clusters.iter().all(|known| known != name) {
-                clusters.push(name.to_owned());
-            }
-        };
         for key in self.members.iter().filter(|key| self.store.is_held_by_volumes(key)) {
             let copies = self.store.kept_copies(key);
-            if copies.is_empty() {
-                self.find_last_homes(key).into_iter().for_each(&mut add);
-            }
-            for (at, _) in copies {
-                add(cluster_of(at));
+            let homes = if copies.is_empty() {
+                self.find_last_homes(key)
+            } else {
+                copies.into_iter().map(|(at, _)| cluster_of(at)).collect()
+            };
+            for name in homes {
+                if clusters.iter().all(|known| known != name) {
+                    clusters.push(name.to_owned());
+                }
             }
         }
         clusters

@@ -416,10 +416,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_refused_of_one_object_holds_up_nothing_else() {
-        let both = |name: &str| vec![vec![schedule(name), schedule("whole")], vec![label()]];
-        assert_eq!(execute(both("refused")).await, (2, 1, false));
-        assert_eq!(execute(both("conflict")).await, (2, 0, true), "somebody who is faster each time holds up nothing");
-        assert_eq!(execute(both("overloaded")).await, (1, 0, true), "the API server is not asked for more");
+        for (name, expected, why) in [
+            ("refused", (2, 1, false), ""),
+            ("conflict", (2, 0, true), "somebody who is faster each time holds up nothing"),
+            ("overloaded", (1, 0, true), "the API server is not asked for more"),
+        ] {
+            let stages = vec![vec![schedule(name), schedule("whole")], vec![label()]];
+            assert_eq!(execute(stages).await, expected, "{name}: {why}");
+        }
         // What is said of a group is said once it is recorded.
         assert_eq!(execute(vec![vec![group("refused")], vec![label()]]).await, (0, 1, false));
         assert_eq!(execute(vec![vec![group("whole")], vec![label()]]).await, (2, 0, false));

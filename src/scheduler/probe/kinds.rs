@@ -83,10 +83,10 @@ pub(super) async fn discover_served_kinds(
     let end = Instant::now() + SERVED_WITHIN;
     loop {
         let (found, faults) = list_served_kinds(client, &defined).await?;
-        let is_served = |(group, plural): &&(String, String)| {
-            found.iter().any(|kind| kind.group == *group && kind.plural == *plural)
-        };
-        let missing: Vec<_> = defined.iter().filter(|one| !is_served(one)).collect();
+        let missing = defined
+            .iter()
+            .filter(|(group, plural)| !found.iter().any(|kind| kind.group == *group && kind.plural == *plural));
+        let missing: Vec<_> = missing.collect();
         if (missing.is_empty() && faults.is_empty()) || Instant::now() >= end {
             for (group, plural) in missing {
                 report.add_fault(&format!("{plural}.{group}"), "it is defined, but not served");
@@ -131,10 +131,12 @@ fn add_kinds(
     resources: &APIResourceList,
     defined: &BTreeSet<(String, String)>,
 ) {
-    // These are made when they are asked for.
-    let is_stored = |name: &str| !name.contains('/') && (group, name) != ("", "componentstatuses");
-    let is_listed = |verbs: &[String]| verbs.iter().any(|verb| verb == "list");
-    for resource in resources.resources.iter().filter(|one| is_stored(&one.name) && is_listed(&one.verbs)) {
+    for resource in &resources.resources {
+        // These are made when they are asked for.
+        let is_stored = !resource.name.contains('/') && (group, resource.name.as_str()) != ("", "componentstatuses");
+        if !is_stored || !resource.verbs.iter().any(|verb| verb == "list") {
+            continue;
+        }
         let names = (group.to_owned(), resource.name.clone());
         let folder = find_folder(group, &resource.name, defined.contains(&names));
         found.entry(names).or_insert_with(|| ServedKind {

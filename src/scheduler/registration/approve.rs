@@ -80,8 +80,9 @@ impl Registrar {
         for open in self.queue.requests().cloned().collect::<Vec<_>>() {
             let Some(requester) = csr::find_requester(&open) else { continue };
             let read = csr::parse_request(&open, requester, settings.agent_certificate_ttl);
-            let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
-            if read.is_ok_and(same) {
+            let is_of_key =
+                read.is_ok_and(|r| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint);
+            if is_of_key {
                 match self.write_condition(&open, "Denied", CLUSTER_LEFT, &withdrawn_message(request), None).await {
                     // It was deleted.
                     Err(error) if error.is_not_found() => {}
@@ -145,10 +146,10 @@ impl Registrar {
         for open in self.queue.requests().cloned().collect::<Vec<_>>() {
             let Some(requester) = csr::find_requester(&open) else { continue };
             let read = csr::parse_request(&open, requester, ttl);
-            let former = |r: Request| {
+            let is_of_former_key = read.is_ok_and(|r| {
                 !r.leaves && r.cluster == request.cluster && r.id == request.id && r.fingerprint != request.fingerprint
-            };
-            if read.is_ok_and(former) {
+            });
+            if is_of_former_key {
                 match self.deny_request(&open, None, &denial).await {
                     Ok(_) => {}
                     Err(error) if error.is_gone() => {}
@@ -172,17 +173,13 @@ impl Registrar {
     /// Deletes a request that is larger than any agent's. It is not denied: an object near the limit of etcd has no room for a
     /// condition.
     pub(super) async fn delete_oversized(&self, name: &str, uid: Option<String>) -> Result<(), CallError> {
-        let gone = |outcome: Result<(), CallError>| match outcome {
-            Err(error) if error.is_gone() => Ok(()),
-            other => other,
-        };
         let freed = json!({ "metadata": { "uid": uid, "finalizers": null } });
         let patched =
             call_with_timeout(self.requests.patch(name, &PatchParams::default(), &Patch::Merge(&freed))).await;
-        gone(patched.map(drop))?;
+        accept_gone_request(patched.map(drop))?;
         let this = Preconditions { uid, ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
-        gone(call_with_timeout(self.requests.delete(name, &params)).await.map(drop))?;
+        accept_gone_request(call_with_timeout(self.requests.delete(name, &params)).await.map(drop))?;
         self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", "Deleted")]);
         Ok(())
     }
@@ -196,4 +193,11 @@ pub(super) fn withdrawn_message(request: &Request) -> String {
 pub(super) fn is_answered(csr: &CertificateSigningRequest) -> bool {
     let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| ["Approved", "Denied", "Failed"].contains(&c.type_.as_str()))
+}
+
+fn accept_gone_request(outcome: Result<(), CallError>) -> Result<(), CallError> {
+    match outcome {
+        Err(error) if error.is_gone() => Ok(()),
+        other => other,
+    }
 }

@@ -67,11 +67,16 @@ pub struct Request {
 
 /// Returns the requester, if it is one that the registrar answers; other requests are ignored.
 pub fn find_requester(request: &CertificateSigningRequest) -> Option<Requester> {
-    let has = |group: &str| request.spec.groups.iter().flatten().any(|g| g == group);
-    if has(BOOTSTRAP_GROUP) {
+    if is_in_group(request, BOOTSTRAP_GROUP) {
         return Some(Requester::Token);
     }
-    has(AGENTS_GROUP).then(|| Requester::Agent { user: request.spec.username.clone().unwrap_or_default() })
+    is_in_group(request, AGENTS_GROUP)
+        .then(|| Requester::Agent { user: request.spec.username.clone().unwrap_or_default() })
+}
+
+/// Returns whether the requester is in a group.
+fn is_in_group(request: &CertificateSigningRequest, group: &str) -> bool {
+    request.spec.groups.iter().flatten().any(|of| of == group)
 }
 
 /// Reads a request. `longest` caps the validity of the certificate.
@@ -86,13 +91,12 @@ pub fn parse_request(
     }
     check_usages(spec.usages.as_deref().unwrap_or_default())?;
     check_validity(spec.expiration_seconds, longest)?;
-    let annotation = |key: &str| request.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
-    let id = annotation(ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
+    let id = request_annotation(request, ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
     let id =
         id.ok_or_else(|| Denial::new("ClusterIdInvalid", format!("annotation {ANNOTATION_CLUSTER_ID} is not a UUID")))?;
     // Who is registered keeps its certificate: a cluster whose agent was forgotten in an upgrade stays reachable.
     if requester == Requester::Token
-        && let Some(version) = annotation(ANNOTATION_AGENT_VERSION)
+        && let Some(version) = request_annotation(request, ANNOTATION_AGENT_VERSION)
     {
         check_skew(version, env!("CARGO_PKG_VERSION"))?;
     }
@@ -110,9 +114,13 @@ pub fn parse_request(
         let message = format!("this init token is for cluster {only}, not for {cluster}");
         return Err(Denial::new("TokenForOtherCluster", message));
     }
-    let is_set = |key: &str| annotation(key) == Some("true");
-    let (leaves, rejoins) = (is_set(ANNOTATION_LEAVE), is_set(ANNOTATION_REJOIN));
+    let [leaves, rejoins] =
+        [ANNOTATION_LEAVE, ANNOTATION_REJOIN].map(|key| request_annotation(request, key) == Some("true"));
     Ok(Request { requester, cluster, id: id.to_owned(), fingerprint: asked.fingerprint, leaves, rejoins })
+}
+
+fn request_annotation<'a>(request: &'a CertificateSigningRequest, key: &str) -> Option<&'a str> {
+    request.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 fn check_usages(usages: &[String]) -> Result<(), Denial> {
@@ -161,18 +169,23 @@ fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
 
 /// Returns the cluster in the common name, which must be the [`user_name`] of this very cluster ID and key.
 fn cluster_of(common_name: &str, id: &str, fingerprint: &str) -> Result<ClusterName, Denial> {
-    let wrong = |message: String| Denial::new("CommonNameNotAllowed", message);
-    let expected = || wrong(format!("the common name must be {}", user_name("<cluster>", id, fingerprint)));
-    let (name, rest) = split_user_name(common_name).ok_or_else(expected)?;
+    let (name, rest) = split_user_name(common_name).ok_or_else(|| deny_other_name(id, fingerprint))?;
     if is_without_key(rest, id) {
         let message = "the common name does not contain the key fingerprint: this agent is older than its control \
                        plane; upgrade it";
         return Err(Denial::new("AgentOutdated", message));
     }
     if common_name != user_name(name, id, fingerprint) {
-        return Err(expected());
+        return Err(deny_other_name(id, fingerprint));
     }
-    name.parse().map_err(|e: crate::api::names::NameError| wrong(e.to_string().replace(name, &visible_word(name))))
+    name.parse().map_err(|e: crate::api::names::NameError| {
+        Denial::new("CommonNameNotAllowed", e.to_string().replace(name, &visible_word(name)))
+    })
+}
+
+fn deny_other_name(id: &str, fingerprint: &str) -> Denial {
+    let expected = user_name("<cluster>", id, fingerprint);
+    Denial::new("CommonNameNotAllowed", format!("the common name must be {expected}"))
 }
 
 #[cfg(test)]

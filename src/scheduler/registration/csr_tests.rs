@@ -74,6 +74,17 @@ fn reason(request: &CertificateSigningRequest) -> &'static str {
     }
 }
 
+/// Returns why a good request is denied after a change.
+fn reason_of_changed(change: impl FnOnce(&mut CertificateSigningRequest)) -> &'static str {
+    let mut request = good();
+    change(&mut request);
+    reason(&request)
+}
+
+fn parse_as_agent(key: &KeyPair, user: &str) -> Result<Request, Denial> {
+    parse_request(&good_of(key), Requester::Agent { user: user.to_owned() }, LONGEST)
+}
+
 #[test]
 fn an_agents_request_is_read() {
     let key = KeyPair::generate().unwrap();
@@ -92,9 +103,8 @@ fn foreign_subjects_are_denied() {
     let key = KeyPair::generate().unwrap();
     let user = user_of(&key);
     let digits = user.rsplit_once(':').unwrap().1;
-    let with = |cluster: &str| format!("fleet:agent:{cluster}:0a1b2c3d:{digits}");
-    let (long, empty, capital, umlaut, path, zero) =
-        (with(&"x".repeat(51)), with(""), with("A"), with("ä"), with("../b"), with("a\0"));
+    let [long, empty, capital, umlaut, path, zero] = [&*"x".repeat(51), "", "A", "ä", "../b", "a\0"]
+        .map(|cluster| format!("fleet:agent:{cluster}:0a1b2c3d:{digits}"));
     let (spaced, further, other_id) =
         (format!("{user} "), format!("{user}:x"), format!("fleet:agent:a:ffffffff:{digits}"));
     let (of_another_key, cut) = (user_of(&KeyPair::generate().unwrap()), user[..user.len() - 1].to_owned());
@@ -171,17 +181,18 @@ fn a_foreign_signature_is_denied() {
 
 #[test]
 fn usages_validity_signer_id_are_checked() {
-    let wrong = |change: &dyn Fn(&mut CertificateSigningRequest)| {
-        let mut request = good();
-        change(&mut request);
-        reason(&request)
-    };
     assert_eq!(reason(&good()), "accepted");
-    assert_eq!(wrong(&|r| r.spec.signer_name = "kubernetes.io/kubelet-serving".to_owned()), "SignerNotAllowed");
-    assert_eq!(wrong(&|r| r.spec.usages.as_mut().unwrap().push("server auth".to_owned())), "UsagesNotAllowed");
-    assert_eq!(wrong(&|r| r.spec.usages = None), "UsagesNotAllowed");
+    assert_eq!(
+        reason_of_changed(|r| r.spec.signer_name = "kubernetes.io/kubelet-serving".to_owned()),
+        "SignerNotAllowed"
+    );
+    assert_eq!(
+        reason_of_changed(|r| r.spec.usages.as_mut().unwrap().push("server auth".to_owned())),
+        "UsagesNotAllowed"
+    );
+    assert_eq!(reason_of_changed(|r| r.spec.usages = None), "UsagesNotAllowed");
     for seconds in [None, Some(599), Some(90 * 86_400 + 1), Some(-1)] {
-        assert_eq!(wrong(&|r| r.spec.expiration_seconds = seconds), "LifetimeNotAllowed", "{seconds:?}");
+        assert_eq!(reason_of_changed(|r| r.spec.expiration_seconds = seconds), "LifetimeNotAllowed", "{seconds:?}");
     }
     for id in [
         "",
@@ -190,10 +201,10 @@ fn usages_validity_signer_id_are_checked() {
         "0a1b2c3d-1111-2222-3333-44445555666g",
         "éa1b2c3-1111-2222-3333-444455556666",
     ] {
-        let annotate = |r: &mut CertificateSigningRequest| {
+        let reason = reason_of_changed(|r| {
             r.metadata.annotations.as_mut().unwrap().insert(ANNOTATION_CLUSTER_ID.to_owned(), id.to_owned());
-        };
-        assert_eq!(wrong(&annotate), "ClusterIdInvalid", "{id}");
+        });
+        assert_eq!(reason, "ClusterIdInvalid", "{id}");
     }
 }
 
@@ -211,11 +222,10 @@ fn a_denied_validity_names_the_maximum() {
 #[test]
 fn an_agent_renews_its_own_name_only() {
     let key = KeyPair::generate().unwrap();
-    let as_agent = |user: &str| parse_request(&good_of(&key), Requester::Agent { user: user.to_owned() }, LONGEST);
-    assert!(as_agent(&user_of(&key)).is_ok());
+    assert!(parse_as_agent(&key, &user_of(&key)).is_ok());
     let of_another_key = user_of(&KeyPair::generate().unwrap());
     for other in [&user_of(&key).replace(":a:", ":b:"), &of_another_key, "fleet:agent:a:0a1b2c3d"] {
-        assert_eq!(as_agent(other).unwrap_err().reason, "IdentityMismatch", "{other}");
+        assert_eq!(parse_as_agent(&key, other).unwrap_err().reason, "IdentityMismatch", "{other}");
     }
 }
 
@@ -271,14 +281,14 @@ fn common_names() -> impl Strategy<Value = String> {
 fn is_right(common_name: &str, key: &str, organisations: &[String]) -> bool {
     let end = format!(":0a1b2c3d:{key}");
     let name = common_name.strip_prefix("fleet:agent:").and_then(|rest| rest.strip_suffix(end.as_str()));
-    let is_label = |name: &str| {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        (1..=50).contains(&name.len())
-            && name.chars().all(|c| fits(c) || c == '-')
-            && name.starts_with(fits)
-            && name.ends_with(fits)
-    };
-    organisations == ["fleet:agents"] && name.is_some_and(is_label)
+    organisations == ["fleet:agents"] && name.is_some_and(is_short_label)
+}
+
+fn is_short_label(name: &str) -> bool {
+    (1..=50).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 proptest! {

@@ -270,6 +270,16 @@ mod tests {
         reason(decide_request(&request(Requester::Token), &Facts { named, same_id, ..Facts::default() }))
     }
 
+    fn decide_rejoin(named: Option<Known>) -> String {
+        let request = Request { rejoins: true, ..request(Requester::Token) };
+        reason(decide_request(&request, &Facts { named, ..Facts::default() }))
+    }
+
+    fn decide_leave(named: Option<Known>) -> String {
+        let request = Request { leaves: true, ..request(Requester::Token) };
+        reason(decide_request(&request, &Facts { named, ..Facts::default() }))
+    }
+
     fn reason(decision: Decision) -> String {
         match decision {
             Decision::Deny(denial) => denial.reason.to_owned(),
@@ -342,32 +352,24 @@ mod tests {
 
     #[test]
     fn a_certified_key_registers_once() {
-        let rejoining = |named: Option<Known>| {
-            let request = Request { rejoins: true, ..request(Requester::Token) };
-            reason(decide_request(&request, &Facts { named, ..Facts::default() }))
-        };
-        assert_eq!(rejoining(Some(known())), "Reissue");
-        assert!(rejoining(Some(Known { accepted: false, ..known() })).starts_with("Wait("));
-        assert_eq!(rejoining(None), NEW_KEY_NEEDED, "the cluster was deleted");
+        assert_eq!(decide_rejoin(Some(known())), "Reissue");
+        assert!(decide_rejoin(Some(Known { accepted: false, ..known() })).starts_with("Wait("));
+        assert_eq!(decide_rejoin(None), NEW_KEY_NEEDED, "the cluster was deleted");
         let revoked = Known { fingerprint: String::new(), ..known() };
-        assert_eq!(rejoining(Some(revoked.clone())), NEW_KEY_NEEDED, "an operator revoked the key");
-        assert_eq!(rejoining(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
+        assert_eq!(decide_rejoin(Some(revoked.clone())), NEW_KEY_NEEDED, "an operator revoked the key");
+        assert_eq!(decide_rejoin(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
     }
 
     #[test]
     fn only_the_key_holder_deregisters() {
-        let leaving = |named: Option<Known>| {
-            let request = Request { leaves: true, ..request(Requester::Token) };
-            reason(decide_request(&request, &Facts { named, ..Facts::default() }))
-        };
-        assert_eq!(leaving(Some(Known { accepted: false, ..known() })), "Deregister");
-        assert_eq!(leaving(Some(known())), "Deregister", "an operator may have been faster than the uninstall");
-        assert_eq!(leaving(None), "NotRegistered");
-        assert_eq!(leaving(Some(Known { fingerprint: "other".to_owned(), ..known() })), "NotRegistered");
-        assert_eq!(leaving(Some(Known { id: "22222222-id".to_owned(), ..known() })), "NotRegistered");
+        assert_eq!(decide_leave(Some(Known { accepted: false, ..known() })), "Deregister");
+        assert_eq!(decide_leave(Some(known())), "Deregister", "an operator may have been faster than the uninstall");
+        assert_eq!(decide_leave(None), "NotRegistered");
+        assert_eq!(decide_leave(Some(Known { fingerprint: "other".to_owned(), ..known() })), "NotRegistered");
+        assert_eq!(decide_leave(Some(Known { id: "22222222-id".to_owned(), ..known() })), "NotRegistered");
         let free = Known { id: String::new(), fingerprint: String::new(), ..known() };
-        assert_eq!(leaving(Some(free)), "NotRegistered", "what an operator reserved is retained");
-        assert!(leaving(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
+        assert_eq!(decide_leave(Some(free)), "NotRegistered", "what an operator reserved is retained");
+        assert!(decide_leave(Some(Known { deleting: true, ..known() })).starts_with("Wait"));
     }
 
     fn by_certificate(named: Option<Known>) -> String {
@@ -401,50 +403,50 @@ mod tests {
         assert_eq!(by_certificate(Some(Known { id: String::new(), ..revoked })), NEW_KEY_NEEDED);
     }
 
-    fn guarded(facts: Facts) -> Decision {
-        decide_request(&request(Requester::Token), &facts)
+    fn decide_guarded(guards: &Facts, named: Option<Known>) -> Decision {
+        decide_request(&request(Requester::Token), &Facts { named, ..guards.clone() })
     }
 
     #[test]
     fn the_rate_limit_is_for_new_names() {
-        let limited = |named| guarded(Facts { named, rate_limit_reached: Some(60), ..Facts::default() });
+        let limited = Facts { rate_limit_reached: Some(60), ..Facts::default() };
         let wait = Decision::Wait(Wait::RateLimit { per_minute: 60 });
-        assert_eq!(limited(None), wait);
+        assert_eq!(decide_guarded(&limited, None), wait);
         let reserved = Known { id: String::new(), fingerprint: String::new(), ..known() };
-        assert_eq!(limited(Some(reserved)), wait, "a reserved name counts as well");
-        assert_eq!(limited(Some(known())), Decision::Reissue);
+        assert_eq!(decide_guarded(&limited, Some(reserved)), wait, "a reserved name counts as well");
+        assert_eq!(decide_guarded(&limited, Some(known())), Decision::Reissue);
         let other = Known { id: "22222222-id".to_owned(), ..known() };
-        assert_eq!(reason(limited(Some(other))), "ClusterNameInUse", "a denial does not wait");
+        assert_eq!(reason(decide_guarded(&limited, Some(other))), "ClusterNameInUse", "a denial does not wait");
     }
 
     #[test]
     fn names_that_nobody_reports_for_are_limited() {
-        let crowded = |named| guarded(Facts { named, many_never_reported: true, ..Facts::default() });
-        assert_eq!(crowded(None), Decision::Wait(Wait::NeverReported));
-        assert_eq!(crowded(Some(known())), Decision::Reissue, "it is one of them, or not new");
+        let crowded = Facts { many_never_reported: true, ..Facts::default() };
+        assert_eq!(decide_guarded(&crowded, None), Decision::Wait(Wait::NeverReported));
+        assert_eq!(decide_guarded(&crowded, Some(known())), Decision::Reissue, "it is one of them, or not new");
         let reserved = Known { id: String::new(), fingerprint: String::new(), ..known() };
-        assert_eq!(crowded(Some(reserved)), Decision::Create);
+        assert_eq!(decide_guarded(&crowded, Some(reserved)), Decision::Create);
     }
 
     #[test]
     fn a_second_certificate_waits_a_moment() {
-        let after = |named| guarded(Facts { named, just_approved: true, ..Facts::default() });
-        assert_eq!(after(Some(known())), Decision::Wait(Wait::JustApproved));
-        assert_eq!(after(None), Decision::Create, "another cluster had the name");
-        assert_eq!(after(Some(Known { accepted: false, ..known() })), Decision::Wait(Wait::Acceptance));
+        let just_approved = Facts { just_approved: true, ..Facts::default() };
+        assert_eq!(decide_guarded(&just_approved, Some(known())), Decision::Wait(Wait::JustApproved));
+        assert_eq!(decide_guarded(&just_approved, None), Decision::Create, "another cluster had the name");
+        assert_eq!(
+            decide_guarded(&just_approved, Some(Known { accepted: false, ..known() })),
+            Decision::Wait(Wait::Acceptance)
+        );
     }
 
     #[test]
     fn a_deleted_cluster_is_not_recreated() {
-        let seen = |named| Facts { named, cluster_seen: true, ..Facts::default() };
-        assert_eq!(reason(guarded(seen(None))), "ClusterDeleted");
-        assert_eq!(guarded(seen(Some(known()))), Decision::Reissue);
-        assert_eq!(reason(guarded(Facts { rate_limit_reached: Some(1), ..seen(None) })), "ClusterDeleted");
+        let seen = Facts { cluster_seen: true, ..Facts::default() };
+        assert_eq!(reason(decide_guarded(&seen, None)), "ClusterDeleted");
+        assert_eq!(decide_guarded(&seen, Some(known())), Decision::Reissue);
+        let limited = Facts { rate_limit_reached: Some(1), ..seen.clone() };
+        assert_eq!(reason(decide_guarded(&limited, None)), "ClusterDeleted");
         let leaves = Request { leaves: true, ..request(Requester::Token) };
-        assert_eq!(
-            reason(decide_request(&leaves, &seen(None))),
-            "NotRegistered",
-            "which an uninstall takes for success"
-        );
+        assert_eq!(reason(decide_request(&leaves, &seen)), "NotRegistered", "which an uninstall takes for success");
     }
 }

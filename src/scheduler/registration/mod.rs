@@ -220,10 +220,9 @@ impl Registrar {
     /// Returns true while a cluster is the one that was read, with the same key, and no operator has accepted it.
     fn is_unaccepted_still(&self, cluster: &Cluster) -> bool {
         self.index.cluster(&cluster.name_any()).is_some_and(|now| {
-            let annotation = |of: &Cluster, key| of.annotations().get(key).cloned();
-            let same = |key| annotation(cluster, key) == annotation(&now, key);
+            let [key, known_key] = [cluster, &*now].map(|of| of.annotations().get(ANNOTATION_KEY_FINGERPRINT));
             let stays = now.metadata.deletion_timestamp.is_none() && !now.spec.accepted;
-            stays && now.metadata.uid == cluster.metadata.uid && same(ANNOTATION_KEY_FINGERPRINT)
+            stays && now.metadata.uid == cluster.metadata.uid && known_key == key
         })
     }
 
@@ -290,12 +289,12 @@ impl Registrar {
     }
 
     fn known_cluster(&self, cluster: &Cluster) -> Known {
-        let annotation = |key: &str| cluster.annotations().get(key).cloned().unwrap_or_default();
+        let annotations = cluster.annotations();
         Known {
             name: cluster.name_any(),
             id: cluster.spec.cluster_id.clone().unwrap_or_default(),
-            fingerprint: annotation(ANNOTATION_KEY_FINGERPRINT),
-            allow_new_key: annotation(ANNOTATION_ALLOW_NEW_KEY) == "true",
+            fingerprint: annotations.get(ANNOTATION_KEY_FINGERPRINT).cloned().unwrap_or_default(),
+            allow_new_key: annotations.get(ANNOTATION_ALLOW_NEW_KEY).is_some_and(|value| value == "true"),
             deleting: cluster.metadata.deletion_timestamp.is_some(),
             accepted: cluster.spec.accepted,
             silent: self.index.time_since_renewal(&cluster.name_any(), Instant::now()),

@@ -113,8 +113,10 @@ impl RequestQueue {
 
     /// Names of all requests, those of registered agents first, and of these and those the oldest first.
     pub(super) fn oldest_first(&self) -> Vec<RequestName> {
-        let is_of_token = |csr: &CertificateSigningRequest| find_requester(csr) == Some(Requester::Token);
-        let all = self.requests().map(|csr| (is_of_token(csr), csr.creation_timestamp(), csr.name_any()));
+        let all = self.requests().map(|csr| {
+            let is_of_token = find_requester(csr) == Some(Requester::Token);
+            (is_of_token, csr.creation_timestamp(), csr.name_any())
+        });
         let mut oldest: Vec<_> = all.collect();
         oldest.sort_unstable();
         oldest.into_iter().map(|(.., name)| name).collect()
@@ -200,7 +202,6 @@ mod tests {
         queue.insert(request("kept"));
         queue.end_list();
         queue.insert(request("deleted"));
-        let seen = |name| queue.get(name).unwrap().cluster_seen;
-        assert!(seen("kept") && !seen("deleted"));
+        assert!(queue.get("kept").unwrap().cluster_seen && !queue.get("deleted").unwrap().cluster_seen);
     }
 }

@@ -158,21 +158,26 @@ impl<'a> Parts<'a> {
 
 /// The common name in a subject, beside which there may be the organisation of agents and nothing else.
 fn parse_subject(der: &[u8]) -> Result<String, Denial> {
-    let wrong = |message: String| Denial::new("SubjectNotAllowed", message);
     let all = parse_attributes(der).ok_or_else(|| {
-        wrong(
-            "the subject must contain only a common name and an organisation, each in its own RDN and as plain text"
-                .to_owned(),
+        deny_subject(
+            "the subject must contain only a common name and an organisation, each in its own RDN and as plain text",
         )
     })?;
-    let texts = |kind| all.iter().filter(move |(found, _)| *found == kind).map(|(_, text)| *text).collect::<Vec<_>>();
-    if texts(ORGANISATION) != [AGENTS_GROUP] {
-        return Err(wrong(format!("the only organisation must be {AGENTS_GROUP}")));
+    if texts_of_kind(&all, ORGANISATION) != [AGENTS_GROUP] {
+        return Err(deny_subject(format!("the only organisation must be {AGENTS_GROUP}")));
     }
-    let [common_name] = texts(COMMON_NAME)[..] else {
-        return Err(wrong("the subject must have exactly one common name".to_owned()));
+    let [common_name] = texts_of_kind(&all, COMMON_NAME)[..] else {
+        return Err(deny_subject("the subject must have exactly one common name"));
     };
     Ok(common_name.to_owned())
+}
+
+fn deny_subject(message: impl Into<String>) -> Denial {
+    Denial::new("SubjectNotAllowed", message)
+}
+
+fn texts_of_kind<'a>(attributes: &[([u8; 3], &'a str)], kind: [u8; 3]) -> Vec<&'a str> {
+    attributes.iter().filter(|(found, _)| *found == kind).map(|(_, text)| *text).collect()
 }
 
 /// The attributes of a subject: every set holds one of them, of a kind that is known, as UTF8String or PrintableString.

@@ -26,16 +26,25 @@ fn attribute(kind: &[u8], tag: u8, text: &[u8]) -> Vec<u8> {
     element(SEQUENCE, &[&element(OBJECT_IDENTIFIER, &[kind]), &element(tag, &[text])])
 }
 
+fn text_attribute(kind: &[u8], text: &str) -> Vec<u8> {
+    attribute(kind, UTF8_STRING, text.as_bytes())
+}
+
+/// The common name as text of another type.
+fn tagged_name(tag: u8) -> Vec<u8> {
+    set(&[&attribute(&COMMON_NAME, tag, USER.as_bytes())])
+}
+
 fn set(attributes: &[&[u8]]) -> Vec<u8> {
     element(SET, attributes)
 }
 
 fn organisation(name: &str) -> Vec<u8> {
-    set(&[&attribute(&ORGANISATION, UTF8_STRING, name.as_bytes())])
+    set(&[&text_attribute(&ORGANISATION, name)])
 }
 
 fn common_name(name: &str) -> Vec<u8> {
-    set(&[&attribute(&COMMON_NAME, UTF8_STRING, name.as_bytes())])
+    set(&[&text_attribute(&COMMON_NAME, name)])
 }
 
 /// The elements of a request, of which a test replaces some.
@@ -65,6 +74,27 @@ impl Draft {
         Self { subject: element(SEQUENCE, sets), ..Self::good(pair) }
     }
 
+    fn with_version(&self, version: &[u8]) -> Self {
+        Self { version: version.to_vec(), ..self.clone() }
+    }
+
+    fn with_subject(&self, subject: Vec<u8>) -> Self {
+        Self { subject, ..self.clone() }
+    }
+
+    fn with_key(&self, curve: &[u8], bits: &[&[u8]], more: &[u8]) -> Self {
+        let key = element(SEQUENCE, &[&element(SEQUENCE, &[curve]), &element(BIT_STRING, bits), more]);
+        Self { key, ..self.clone() }
+    }
+
+    fn with_attributes(&self, attributes: Vec<u8>) -> Self {
+        Self { attributes, ..self.clone() }
+    }
+
+    fn with_algorithm(&self, content: &[&[u8]]) -> Self {
+        Self { algorithm: element(SEQUENCE, content), ..self.clone() }
+    }
+
     fn der(&self, pair: &KeyPair) -> Vec<u8> {
         let info = element(SEQUENCE, &[&self.version, &self.subject, &self.key, &self.attributes]);
         let signature = element(BIT_STRING, &[&[self.unused_bits], &pair.sign(&info).unwrap()]);
@@ -90,7 +120,7 @@ fn reason(pem: &str) -> &'static str {
 fn subjects_are_read_in_any_encoding() {
     let pair = KeyPair::generate().unwrap();
     let (agents, user) = (organisation(AGENTS_GROUP), common_name(USER));
-    let printable = set(&[&attribute(&COMMON_NAME, PRINTABLE_STRING, USER.as_bytes())]);
+    let printable = tagged_name(PRINTABLE_STRING);
     for sets in [[&agents[..], &user], [&user[..], &agents], [&agents[..], &printable]] {
         let asked = parse_pkcs10(Draft::of(&pair, &sets).pem(&pair).as_bytes()).unwrap();
         assert_eq!(asked.common_name, USER);
@@ -103,10 +133,8 @@ fn ambiguous_subjects_are_denied() {
     let pair = KeyPair::generate().unwrap();
     let (agents, user) = (organisation(AGENTS_GROUP), common_name(USER));
     let (admins, nothing) = (organisation("fleet:admins"), set(&[]));
-    let plain = |kind: &[u8], text: &str| attribute(kind, UTF8_STRING, text.as_bytes());
-    let (in_agents, is_user) = (plain(&ORGANISATION, AGENTS_GROUP), plain(&COMMON_NAME, USER));
-    let in_admins = plain(&ORGANISATION, "fleet:admins");
-    let named = |tag: u8| set(&[&attribute(&COMMON_NAME, tag, USER.as_bytes())]);
+    let (in_agents, is_user) = (text_attribute(&ORGANISATION, AGENTS_GROUP), text_attribute(&COMMON_NAME, USER));
+    let in_admins = text_attribute(&ORGANISATION, "fleet:admins");
     let kind = element(OBJECT_IDENTIFIER, &[&COMMON_NAME]);
     let text = element(UTF8_STRING, &[USER.as_bytes()]);
     let cases: &[(&str, &[&[u8]])] = &[
@@ -122,9 +150,12 @@ fn ambiguous_subjects_are_denied() {
         ("both in one set", &[&set(&[&in_agents, &is_user])]),
         ("another organisation in the set of the name", &[&agents, &set(&[&is_user, &in_admins])]),
         ("another organisation in the set of ours", &[&set(&[&in_agents, &in_admins]), &user]),
-        ("a unit", &[&agents, &user, &set(&[&plain(&[0x55, 4, 11], "x")])]),
-        ("an organisation by a longer identifier", &[&agents, &user, &set(&[&plain(&[0x55, 4, 0x80, 10], "x")])]),
-        ("another kind of attribute", &[&agents, &user, &set(&[&plain(&[0x55, 4, 3, 1], "x")])]),
+        ("a unit", &[&agents, &user, &set(&[&text_attribute(&[0x55, 4, 11], "x")])]),
+        (
+            "an organisation by a longer identifier",
+            &[&agents, &user, &set(&[&text_attribute(&[0x55, 4, 0x80, 10], "x")])],
+        ),
+        ("another kind of attribute", &[&agents, &user, &set(&[&text_attribute(&[0x55, 4, 3, 1], "x")])]),
         ("a sequence among the sets", &[&agents, &user, &in_admins]),
         ("something else among the sets", &[&agents, &user, &[5, 0]]),
         ("a byte among the sets", &[&agents, &user, &[0]]),
@@ -136,13 +167,13 @@ fn ambiguous_subjects_are_denied() {
         ("a set without a length", &[&agents, &[&[SET, 0x80][..], &is_user[..], &[0, 0]].concat()]),
         ("a set that is longer than the subject", &[&agents, &[&[SET, 0x7f][..], &is_user].concat()]),
         ("no text in UTF-8", &[&agents, &set(&[&attribute(&COMMON_NAME, UTF8_STRING, &[0xff])])]),
-        ("TeletexString", &[&agents, &named(0x14)]),
-        ("IA5String", &[&agents, &named(0x16)]),
-        ("VisibleString", &[&agents, &named(0x1a)]),
-        ("UniversalString", &[&agents, &named(0x1c)]),
-        ("BMPString", &[&agents, &named(0x1e)]),
-        ("OCTET STRING", &[&agents, &named(0x04)]),
-        ("an implicit tag", &[&agents, &named(0x80)]),
+        ("TeletexString", &[&agents, &tagged_name(0x14)]),
+        ("IA5String", &[&agents, &tagged_name(0x16)]),
+        ("VisibleString", &[&agents, &tagged_name(0x1a)]),
+        ("UniversalString", &[&agents, &tagged_name(0x1c)]),
+        ("BMPString", &[&agents, &tagged_name(0x1e)]),
+        ("OCTET STRING", &[&agents, &tagged_name(0x04)]),
+        ("an implicit tag", &[&agents, &tagged_name(0x80)]),
     ];
     for (what, sets) in cases {
         assert_eq!(reason(&Draft::of(&pair, sets).pem(&pair)), "SubjectNotAllowed", "{what}");
@@ -154,14 +185,7 @@ fn additional_content_is_denied() {
     let pair = KeyPair::generate().unwrap();
     let good = Draft::good(&pair);
     let (whole, point) = (good.der(&pair), pair.der_bytes());
-    let key = |curve: &[u8], bits: &[&[u8]], more: &[u8]| {
-        let key = element(SEQUENCE, &[&element(SEQUENCE, &[curve]), &element(BIT_STRING, bits), more]);
-        Draft { key, ..good.clone() }
-    };
-    let attributes = |attributes: Vec<u8>| Draft { attributes, ..good.clone() };
-    let algorithm = |content: &[&[u8]]| Draft { algorithm: element(SEQUENCE, content), ..good.clone() };
-    let version = |version: &[u8]| Draft { version: version.to_vec(), ..good.clone() };
-    let subject = |subject: Vec<u8>| Draft { subject, ..good.clone() };
+
     // A request for the extensions of nothing.
     let asks = element(
         SEQUENCE,
@@ -175,26 +199,30 @@ fn additional_content_is_denied() {
     let empty = element(ATTRIBUTES, &[]);
     let drafts = [
         ("nothing", "accepted", good.clone()),
-        ("attributes", "ExtensionsNotAllowed", attributes(element(ATTRIBUTES, &[&asks]))),
-        ("attributes twice", "ExtensionsNotAllowed", attributes(element(ATTRIBUTES, &[&asks, &asks]))),
-        ("an attribute that is none", "ExtensionsNotAllowed", attributes(element(ATTRIBUTES, &[&[5, 0]]))),
-        ("no attributes", "RequestMalformed", attributes(Vec::new())),
-        ("two lists of attributes", "RequestMalformed", attributes([empty.clone(), empty.clone()].concat())),
-        ("attributes, and something behind them", "RequestMalformed", attributes([empty, vec![5, 0]].concat())),
-        ("attributes under another tag", "RequestMalformed", attributes(element(0xa1, &[]))),
-        ("another version", "RequestMalformed", version(&[2, 1, 1])),
-        ("a long version", "RequestMalformed", version(&[2, 2, 0, 0])),
-        ("no version", "RequestMalformed", version(&[])),
-        ("a subject of a long length", "RequestMalformed", subject(stretched(&good.subject))),
-        ("two subjects", "RequestMalformed", subject(good.subject.repeat(2))),
-        ("a subject that is a set", "RequestMalformed", subject(element(SET, &[]))),
-        ("a compressed key", "KeyNotAllowed", key(&P256, &[&[0], &compressed], &[])),
-        ("a key with unused bits", "KeyNotAllowed", key(&P256, &[&[1], point], &[])),
-        ("a key of another curve", "KeyNotAllowed", key(&[&P256[..18], &[6]].concat(), &[&[0], point], &[])),
-        ("a key with parameters", "KeyNotAllowed", key(&[&P256[..], &[5, 0]].concat(), &[&[0], point], &[])),
-        ("a key with something behind it", "KeyNotAllowed", key(&P256, &[&[0], point], &[5, 0])),
-        ("another digest", "SignatureInvalid", algorithm(&[&sha384])),
-        ("a signature with parameters", "SignatureInvalid", algorithm(&[&ECDSA_SHA256, &[5, 0]])),
+        ("attributes", "ExtensionsNotAllowed", good.with_attributes(element(ATTRIBUTES, &[&asks]))),
+        ("attributes twice", "ExtensionsNotAllowed", good.with_attributes(element(ATTRIBUTES, &[&asks, &asks]))),
+        ("an attribute that is none", "ExtensionsNotAllowed", good.with_attributes(element(ATTRIBUTES, &[&[5, 0]]))),
+        ("no attributes", "RequestMalformed", good.with_attributes(Vec::new())),
+        ("two lists of attributes", "RequestMalformed", good.with_attributes([empty.clone(), empty.clone()].concat())),
+        (
+            "attributes, and something behind them",
+            "RequestMalformed",
+            good.with_attributes([empty, vec![5, 0]].concat()),
+        ),
+        ("attributes under another tag", "RequestMalformed", good.with_attributes(element(0xa1, &[]))),
+        ("another version", "RequestMalformed", good.with_version(&[2, 1, 1])),
+        ("a long version", "RequestMalformed", good.with_version(&[2, 2, 0, 0])),
+        ("no version", "RequestMalformed", good.with_version(&[])),
+        ("a subject of a long length", "RequestMalformed", good.with_subject(stretched(&good.subject))),
+        ("two subjects", "RequestMalformed", good.with_subject(good.subject.repeat(2))),
+        ("a subject that is a set", "RequestMalformed", good.with_subject(element(SET, &[]))),
+        ("a compressed key", "KeyNotAllowed", good.with_key(&P256, &[&[0], &compressed], &[])),
+        ("a key with unused bits", "KeyNotAllowed", good.with_key(&P256, &[&[1], point], &[])),
+        ("a key of another curve", "KeyNotAllowed", good.with_key(&[&P256[..18], &[6]].concat(), &[&[0], point], &[])),
+        ("a key with parameters", "KeyNotAllowed", good.with_key(&[&P256[..], &[5, 0]].concat(), &[&[0], point], &[])),
+        ("a key with something behind it", "KeyNotAllowed", good.with_key(&P256, &[&[0], point], &[5, 0])),
+        ("another digest", "SignatureInvalid", good.with_algorithm(&[&sha384])),
+        ("a signature with parameters", "SignatureInvalid", good.with_algorithm(&[&ECDSA_SHA256, &[5, 0]])),
         ("a signature with unused bits", "RequestMalformed", Draft { unused_bits: 1, ..good.clone() }),
     ];
     for (what, expected, draft) in drafts {

@@ -205,20 +205,22 @@ async fn agents_wait_behind_no_token_holder_and_have_a_limit_each() {
     assert!(answers[0].contains("/one-5/approval ") && answers[0].contains("TooManyRequests"), "{answers:?}");
 }
 
+/// Adds line breaks that every reader of PEM drops.
+fn pad_request(mut csr: CertificateSigningRequest) -> CertificateSigningRequest {
+    let text = String::from_utf8(csr.spec.request.0).unwrap();
+    csr.spec.request = ByteString(text.replacen("-----\n", &format!("-----\n{}", "\n".repeat(20_000)), 1).into_bytes());
+    csr
+}
+
+fn annotate_largely(mut csr: CertificateSigningRequest) -> CertificateSigningRequest {
+    csr.annotations_mut().insert("x".to_owned(), "y".repeat(LARGEST));
+    csr
+}
+
 #[tokio::test]
 async fn a_request_that_is_larger_than_any_agents_is_deleted_and_never_waits() {
-    let padded = |mut csr: CertificateSigningRequest| {
-        // Line breaks that every reader of PEM drops.
-        let text = String::from_utf8(csr.spec.request.0).unwrap();
-        csr.spec.request =
-            ByteString(text.replacen("-----\n", &format!("-----\n{}", "\n".repeat(20_000)), 1).into_bytes());
-        csr
-    };
-    let annotated = |mut csr: CertificateSigningRequest| {
-        csr.annotations_mut().insert("x".to_owned(), "y".repeat(LARGEST));
-        csr
-    };
-    for csr in [padded(asks_for("a", 1)), annotated(asks_for("a", 1)), as_agent(annotated(asks_for("a", 1)), "one")] {
+    let annotated = annotate_largely(asks_for("a", 1));
+    for csr in [pad_request(asks_for("a", 1)), annotated.clone(), as_agent(annotated.clone(), "one")] {
         let (mut registrar, settings, asked) = registrar();
         settings.send_replace(Some(names_a_minute(10)));
         registrar.on_request(csr).await;
@@ -230,7 +232,7 @@ async fn a_request_that_is_larger_than_any_agents_is_deleted_and_never_waits() {
     }
     // Those of people are none of the registrar's business.
     let (mut registrar, _settings, asked) = registrar();
-    let mut csr = annotated(asks_for("a", 1));
+    let mut csr = annotated;
     csr.spec.groups = None;
     registrar.on_request(csr).await;
     assert_eq!(asked.lock().unwrap().len(), 0);

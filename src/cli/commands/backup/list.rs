@@ -101,9 +101,9 @@ fn format_backup_table(backups: &[ListedBackup]) -> String {
         let row = match &listed.backup {
             None => table_row([&listed.file, "-", "-", "-", "-", &size, "-", "-", "-", problem]),
             Some(sidecar) => {
-                let shown = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-                let taken = shown(sidecar.taken);
-                let rehearsed = sidecar.rehearsed.map_or_else(|| "-".to_owned(), |rehearsed| shown(rehearsed.at));
+                let taken = format_backup_time(sidecar.taken);
+                let rehearsed = sidecar.rehearsed.map(|rehearsed| format_backup_time(rehearsed.at));
+                let rehearsed = rehearsed.unwrap_or_else(|| "-".to_owned());
                 let openers = match sidecar.sealed_for.as_slice() {
                     [] => "-".to_owned(),
                     [one] => one.clone(),
@@ -129,4 +129,8 @@ fn format_backup_table(backups: &[ListedBackup]) -> String {
         row.iter().map(|cell| visible_cell(cell).into_owned()).collect()
     }));
     Columns::from_rows(&rows).format_lines(&rows)
+}
+
+fn format_backup_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }

@@ -106,9 +106,10 @@ async fn make_backup(ui: &Ui, request: &Request<'_>, output: &mut impl Output) -
     let work = write_backup(request, output, &progress);
     let outcome = until_stopped(ui, &display, "the backup", work, std::future::ready(())).await;
     // Unlike other commands, the next one begins again.
-    let interrupted =
-        |_| CliError::new(Exit::Interrupted, "Interrupted", "the backup was interrupted; nothing of it is kept");
-    outcome.map_err(interrupted)?.map_err(|error| backup_error(&error))
+    let ended = outcome.map_err(|_| {
+        CliError::new(Exit::Interrupted, "Interrupted", "the backup was interrupted; nothing of it is kept")
+    })?;
+    ended.map_err(|error| backup_error(&error))
 }
 
 /// Writes the file beside a backup. The backup is whole without it.

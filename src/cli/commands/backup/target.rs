@@ -96,18 +96,24 @@ impl Output for PlainOutput {
 mod tests {
     use super::*;
 
+    fn demo_archive_path(target: &Path, keys: bool, time: &str) -> PathBuf {
+        archive_path(target, &"demo".parse().unwrap(), keys, time.parse().unwrap())
+    }
+
     #[test]
     fn a_name_in_a_folder_says_when_and_whether_there_are_keys() {
         let folder = tempfile::tempdir().unwrap();
-        let name = "demo".parse().unwrap();
-        let at = |time: &str| time.parse::<Timestamp>().unwrap();
-        let named = |keys, time| archive_path(folder.path(), &name, keys, at(time)).file_name().unwrap().to_owned();
-        assert_eq!(named(true, "2027-03-12T10:15:00.5Z"), "demo-20270312T101500.500Z.fleet");
-        assert_eq!(named(false, "2027-03-12T10:15:00.5Z"), "demo-20270312T101500.500Z.no-keys.fleet");
+        for (keys, name) in
+            [(true, "demo-20270312T101500.500Z.fleet"), (false, "demo-20270312T101500.500Z.no-keys.fleet")]
+        {
+            let path = demo_archive_path(folder.path(), keys, "2027-03-12T10:15:00.5Z");
+            assert_eq!(path.file_name().unwrap(), name);
+        }
         let times =
             ["2027-03-12T10:15:00Z", "2027-03-12T10:15:00.005Z", "2027-03-12T10:15:00.5Z", "2027-03-12T10:15:01Z"];
-        let names = times.map(|time| named(true, time));
+        let paths = times.map(|time| demo_archive_path(folder.path(), true, time));
+        let names = paths.each_ref().map(|path| path.file_name().unwrap());
         assert!(names.is_sorted_by(|one, other| one < other), "{names:?}");
-        assert_eq!(archive_path(Path::new("new"), &name, true, at(times[0])), Path::new("new"));
+        assert_eq!(demo_archive_path(Path::new("new"), true, times[0]), Path::new("new"));
     }
 }

@@ -82,7 +82,6 @@ struct Found {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
     let opening = args.opening.read_opening()?;
-    let failed = |error: ArchiveError| archive_error(&args.file, &error);
     let sidecar = read_sidecar(&args.file);
     let as_written = sidecar.as_ref().map(|_| true);
     let (verified, unopened) = match verify_archive(open_archive(&args.file)?, &opening) {
@@ -90,25 +89,26 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &BackupVerifyArgs) -> Re
         Err(error @ (ArchiveError::KeysMissing(_) | ArchiveError::Damaged { .. })) if sidecar.is_some() => {
             (None, Some(error))
         }
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(archive_error(&args.file, &error)),
     };
     let (bytes, sha256) = match &verified {
         Some(verified) => (verified.bytes, verified.sha256.clone()),
         // It was not read to its end: whether it is what was written shows by its hash.
-        None => hash_file(open_archive(&args.file)?).map_err(failed)?,
+        None => hash_file(open_archive(&args.file)?).map_err(|error| archive_error(&args.file, &error))?,
     };
     let mut found = Found { bytes, sha256, as_written, header: None, parts: Vec::new(), rehearsal: None };
     let differs = sidecar.and_then(|sidecar| describe_sidecar_difference(&found, &sidecar));
     match (unopened, differs) {
         (Some(ArchiveError::Damaged { place, why }), Some(differs)) => {
-            return Err(failed(ArchiveError::Damaged { place, why: format!("{why}; {differs}") }));
+            let error = ArchiveError::Damaged { place, why: format!("{why}; {differs}") };
+            return Err(archive_error(&args.file, &error));
         }
         (_, Some(why)) => {
             let place = Place { file_offset: found.bytes, ..Place::default() };
-            return Err(failed(ArchiveError::Damaged { place, why }));
+            return Err(archive_error(&args.file, &ArchiveError::Damaged { place, why }));
         }
         (Some(ArchiveError::KeysMissing(_)), None) if opening.is_empty() && !args.rehearse => {}
-        (Some(error), None) => return Err(failed(error)),
+        (Some(error), None) => return Err(archive_error(&args.file, &error)),
         (None, None) => {}
     }
     if let Some(verified) = verified {

@@ -45,17 +45,19 @@ pub(super) async fn replace_kubeconfigs(
     name: &ControlPlaneName,
     deadline: Instant,
 ) -> Result<Option<Connected>, CliError> {
-    let refuse = |why: String| {
-        ui.warn(&format!("the kubeconfig on this machine was not replaced: {why}"));
-        Ok(None)
-    };
     let kubeconfig = match find_kubeconfig(Some(client), home, name, &global.namespace).await {
         Ok((kubeconfig, _)) => kubeconfig,
-        Err(error) => return refuse(format_error_chain(&error)),
+        Err(error) => {
+            warn_not_replaced(ui, &format_error_chain(&error));
+            return Ok(None);
+        }
     };
     let connected = match wait_for_new_access(&kubeconfig, deadline).await {
         Ok(connected) => connected,
-        Err(why) => return refuse(why),
+        Err(why) => {
+            warn_not_replaced(ui, &why);
+            return Ok(None);
+        }
     };
     match file::is_present(&home.kubeconfig_path(name)) {
         Ok(false) => {}
@@ -66,14 +68,18 @@ pub(super) async fn replace_kubeconfigs(
                     ui.warn(&warning);
                 }
             }
-            Err(error) => ui.warn(&format!("the kubeconfig on this machine was not replaced: {error}")),
+            Err(error) => warn_not_replaced(ui, &error.to_string()),
         },
-        Err(error) => ui.warn(&format!("the kubeconfig on this machine was not replaced: {error}")),
+        Err(error) => warn_not_replaced(ui, &error.to_string()),
     }
     if let Err(error) = renew_merged_entries(global, home, name, &kubeconfig) {
         ui.warn(&format!("the entries of kubectl's kubeconfig were not replaced: {}", error.headline));
     }
     Ok(Some(connected))
+}
+
+fn warn_not_replaced(ui: &Ui, why: &str) {
+    ui.warn(&format!("the kubeconfig on this machine was not replaced: {why}"));
 }
 
 /// Waits until the control plane accepts a kubeconfig: its API server may have been replaced just now.
@@ -99,10 +105,11 @@ pub(super) async fn wait_for_health(
     deadline: Instant,
 ) -> Result<(), CliError> {
     display.begin_step("Checking the control plane");
-    let waiting = |text: &str| display.update_step(text);
-    let hub = hub.ok_or_else(|| "its API does not answer this machine".to_owned());
-    let healthy = wait_until_healthy(client, hub, namespace.as_str(), None, deadline, &waiting);
-    let seen = until_stopped(ui, display, "the check of the control plane", healthy, std::future::ready(())).await?;
+    let work = async {
+        let hub = hub.ok_or_else(|| "its API does not answer this machine".to_owned());
+        wait_until_healthy(client, hub, namespace.as_str(), None, deadline, &|text| display.update_step(text)).await
+    };
+    let seen = until_stopped(ui, display, "the check of the control plane", work, std::future::ready(())).await?;
     let seen = seen.map_err(|error| request_failed("cannot read the health of the control plane", &error))?;
     if seen.is_healthy() {
         return Ok(());

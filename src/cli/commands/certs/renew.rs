@@ -118,7 +118,6 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
         ));
     }
     let display = Arc::new(Display::new(ui));
-    let waiting = |text: &str| display.update_step(text);
     let renewal = Renewal {
         client,
         name: &name,
@@ -127,7 +126,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
         new_admin_key: args.new_admin_key,
         recovers: args.recover,
         timeout: args.timeout,
-        waiting: &waiting,
+        waiting: &|text: &str| display.update_step(text),
     };
     let plan = match renewer {
         Renewer::Others(_) => None,
@@ -226,12 +225,11 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
     if plan.renewed_authorities.contains(&AuthorityKind::Etcd) {
         lines.push("etcd and the API server are restarted, one pod at a time.".to_owned());
     }
-    let is_changed =
-        |leaf: Leaf| plan.rewritten.contains(&leaf) || plan.issued.iter().any(|(issued, _)| *issued == leaf);
-    if is_changed(Leaf::ControllerManager) {
+    let changed: Vec<&Leaf> = plan.issued.iter().map(|(leaf, _)| leaf).chain(&plan.rewritten).collect();
+    if changed.contains(&&Leaf::ControllerManager) {
         lines.push("The controller manager is restarted.".to_owned());
     }
-    if is_changed(Leaf::Admin) {
+    if changed.contains(&&Leaf::Admin) {
         lines.push(format!("{file} is replaced, if it exists."));
     }
     lines.join("\n") + "\n"
@@ -252,10 +250,10 @@ fn format_outcome(renewer: &Renewer, changed: &[String], renewed: &Renewed) -> S
 
 /// Files whose certificates have another serial number than before.
 fn list_changed(before: &[HeldCertificate], after: &[HeldCertificate]) -> Vec<String> {
-    let is_changed = |held: &&HeldCertificate| {
+    let changed = after.iter().filter(|held| {
         !before.iter().any(|former| former.certificate == held.certificate && former.serial == held.serial)
-    };
-    after.iter().filter(is_changed).map(|held| held.certificate.clone()).collect()
+    });
+    changed.map(|held| held.certificate.clone()).collect()
 }
 
 #[cfg(test)]
@@ -285,19 +283,22 @@ mod tests {
         assert_eq!(certificate_entries().map(|entry| entry.file).collect::<BTreeSet<_>>(), all);
     }
 
-    #[test]
-    fn a_plan_names_what_is_written_and_who_writes_it() {
-        let plan = |renewed_authorities: Vec<AuthorityKind>, issued| Completed {
+    /// Keys of which these authorities were signed again, and these leaves, which expired, were issued again.
+    fn completed_keys(renewed_authorities: Vec<AuthorityKind>, expired: Vec<Leaf>) -> Completed {
+        Completed {
             files: Files::new(),
             new_authorities: false,
             renewed_authorities,
-            issued,
+            issued: expired.into_iter().map(|leaf| (leaf, Reason::Ends(Timestamp::UNIX_EPOCH))).collect(),
             rewritten: Vec::new(),
-        };
-        let none = plan(Vec::new(), Vec::new());
+        }
+    }
+
+    #[test]
+    fn a_plan_names_what_is_written_and_who_writes_it() {
+        let none = completed_keys(Vec::new(), Vec::new());
         assert_eq!(format_plan(Some(&none), &Renewer::Machine, false, "f"), "Nothing is due.\n");
-        let ends = (Leaf::ApiServer, Reason::Ends(Timestamp::UNIX_EPOCH));
-        let some = plan(vec![AuthorityKind::Etcd], vec![ends]);
+        let some = completed_keys(vec![AuthorityKind::Etcd], vec![Leaf::ApiServer]);
         assert_eq!(
             format_plan(Some(&some), &Renewer::Job, true, "f"),
             "etcd-ca.crt: signed again with its own key\n\
@@ -306,8 +307,7 @@ mod tests {
              All pods of components that serve nothing are replaced at once.\n\
              etcd and the API server are restarted, one pod at a time.\n"
         );
-        let ends = |leaf| (leaf, Reason::Ends(Timestamp::UNIX_EPOCH));
-        let clients = plan(Vec::new(), vec![ends(Leaf::ControllerManager), ends(Leaf::Admin)]);
+        let clients = completed_keys(Vec::new(), vec![Leaf::ControllerManager, Leaf::Admin]);
         assert_eq!(
             format_plan(Some(&clients), &Renewer::Machine, false, "f"),
             "controller-manager.kubeconfig: issued again; it expires on 1970-01-01\n\

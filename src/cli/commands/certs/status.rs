@@ -91,8 +91,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsStatusArgs) -> Res
 /// Returns whether a certificate has expired, or expires within a time. Agents renew their own ones, which are short.
 fn ends_within(rows: &[CertificateRow], within: Option<Duration>, now: Timestamp) -> bool {
     let within = SignedDuration::try_from(within.unwrap_or_default()).unwrap_or(SignedDuration::MAX);
-    let limit = |row: &CertificateRow| if row.certificate == AGENT { SignedDuration::ZERO } else { within };
-    rows.iter().any(|row| row.not_after.is_some_and(|end| end.duration_since(now) <= limit(row)))
+    rows.iter().any(|row| {
+        let limit = if row.certificate == AGENT { SignedDuration::ZERO } else { within };
+        row.not_after.is_some_and(|end| end.duration_since(now) <= limit)
+    })
 }
 
 const fn state_word(state: CertificateState) -> &'static str {
@@ -119,10 +121,10 @@ fn format_table(rows: &[CertificateRow], now: Timestamp) -> String {
 }
 
 fn format_prometheus(rows: &[CertificateRow]) -> String {
-    let escape = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
     let mut text = format!("# HELP {EXPIRY_METRIC} {EXPIRY_HELP}\n# TYPE {EXPIRY_METRIC} gauge\n");
     for (row, end) in rows.iter().filter_map(|row| Some((row, row.not_after?))) {
-        let (certificate, holder) = (escape(&row.certificate), escape(&row.holder));
+        let [certificate, holder] = [&row.certificate, &row.holder]
+            .map(|text| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"));
         // Writing to a String cannot fail.
         let _ =
             writeln!(text, "{EXPIRY_METRIC}{{certificate=\"{certificate}\",holder=\"{holder}\"}} {}", end.as_second());
@@ -137,18 +139,19 @@ mod tests {
     const DAY: u64 = 86_400;
 
     fn rows(now: Timestamp) -> Vec<CertificateRow> {
-        let row = |holder: &str, days: Option<u64>, state| CertificateRow {
+        let rows = [
+            ("Secret apiserver-certs", Some(40), CertificateState::Soon),
+            ("https://192.0.2.1:6443", None, CertificateState::Unknown),
+        ];
+        let rows = rows.map(|(holder, days, state)| CertificateRow {
             certificate: "apiserver.crt".to_owned(),
             holder: holder.to_owned(),
             serial: None,
-            not_after: days.map(|days| now + Duration::from_secs(days * DAY)),
+            not_after: days.map(|days: u64| now + Duration::from_secs(days * DAY)),
             state,
             reason: days.is_none().then(|| "connection refused".to_owned()),
-        };
-        vec![
-            row("Secret apiserver-certs", Some(40), CertificateState::Soon),
-            row("https://192.0.2.1:6443", None, CertificateState::Unknown),
-        ]
+        });
+        rows.into()
     }
 
     #[test]

@@ -43,20 +43,12 @@ struct Words {
 
 impl Words {
     fn from_command_line(words: &[OsString]) -> Self {
-        let given = |flag: &str| {
-            let long = format!("{flag}=");
-            words.iter().enumerate().rev().find_map(|(at, word)| {
-                let word = word.to_str()?;
-                match word.strip_prefix(&long) {
-                    Some(value) => Some(value.to_owned()),
-                    None if word == flag => words.get(at + 1)?.to_str().map(str::to_owned),
-                    None => None,
-                }
-            })
-        };
-        let context = given("--context").or_else(|| std::env::var("FLEET_CONTEXT").ok());
-        let context = context.filter(|context| !context.is_empty());
-        Self { context, kubeconfig: given("--kubeconfig").map(PathBuf::from), version: given("--version") }
+        let context = last_flag_value(words, "--context").or_else(|| std::env::var("FLEET_CONTEXT").ok());
+        Self {
+            context: context.filter(|context| !context.is_empty()),
+            kubeconfig: last_flag_value(words, "--kubeconfig").map(PathBuf::from),
+            version: last_flag_value(words, "--version"),
+        }
     }
 
     fn global_flags(&self) -> Option<Global> {
@@ -79,6 +71,18 @@ impl Words {
     }
 }
 
+/// The value of a flag that is given last, as `--flag value` or as `--flag=value`.
+fn last_flag_value(words: &[OsString], flag: &str) -> Option<String> {
+    words.iter().enumerate().rev().find_map(|(at, word)| {
+        let word = word.to_str()?;
+        match word.strip_prefix(flag).and_then(|rest| rest.strip_prefix('=')) {
+            Some(value) => Some(value.to_owned()),
+            None if word == flag => words.get(at + 1)?.to_str().map(str::to_owned),
+            None => None,
+        }
+    })
+}
+
 /// The command tree with what completes its arguments; `words` are those of the command line so far.
 pub(crate) fn with_completers(command: Command, words: &[OsString]) -> Command {
     add_completers(command, &Words::from_command_line(words), "")
@@ -93,7 +97,7 @@ fn add_completers(command: Command, words: &Words, parent: &str) -> Command {
 /// An argument is known by its identifier and, for names, by what it names.
 fn complete_argument(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
     let words = words.clone();
-    let names = |what: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == what));
+    let value_name = arg.get_value_names().unwrap_or_default().first().map(ToString::to_string).unwrap_or_default();
     let agent = command == "agent";
     let lists = ["show_only", "include_kind", "exclude_kind"].contains(&arg.get_id().as_str());
     let found: Box<dyn Fn() -> Vec<Candidate> + Send + Sync> = match arg.get_id().as_str() {
@@ -109,8 +113,8 @@ fn complete_argument(arg: Arg, words: &Words, parent: &str, command: &str) -> Ar
         {
             Box::new(move || fetch_candidates(list_cluster_names, words.clone()))
         }
-        "name" | "control_plane" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),
-        "version" if names("VERSION") && !arg.is_global_set() => Box::new(version_candidates),
+        "name" | "control_plane" if value_name == "CONTROL_PLANE_NAME" => Box::new(control_planes),
+        "version" if value_name == "VERSION" && !arg.is_global_set() => Box::new(version_candidates),
         "skip_preflight" if agent => {
             Box::new(|| explained_candidates(workload::CHECKS.iter().map(|check| check.id).chain([PROBE])))
         }
@@ -118,7 +122,7 @@ fn complete_argument(arg: Arg, words: &Words, parent: &str, command: &str) -> Ar
         "id" if command == "explain" => Box::new(|| explained_candidates(pages::explain_pages().map(|page| page.id))),
         "name" | "preset" if parent == "show" && command.starts_with("preset") => Box::new(preset_candidates),
         "show_only" => Box::new(move || object_candidates(agent, &words, "")),
-        "explain" if names("OBJECT#PATH") => Box::new(move || object_candidates(agent, &words, "#")),
+        "explain" if value_name == "OBJECT#PATH" => Box::new(move || object_candidates(agent, &words, "#")),
         "include_kind" | "exclude_kind" => Box::new(move || kind_candidates(agent, &words)),
         "set" | "set-string" | "set-file" | "set-json" => Box::new(move || value_paths(agent)),
         _ => return arg,
@@ -161,8 +165,8 @@ impl From<String> for Candidate {
 }
 
 fn explained_candidates(ids: impl Iterator<Item = &'static str>) -> Vec<Candidate> {
-    let help = |id| pages::find_page(id).map(|page| page.summary().to_owned());
-    ids.map(|id| Candidate { word: id.to_owned(), help: help(id) }).collect()
+    ids.map(|id| Candidate { word: id.to_owned(), help: pages::find_page(id).map(|page| page.summary().to_owned()) })
+        .collect()
 }
 
 fn control_planes() -> Vec<Candidate> {
@@ -194,27 +198,24 @@ fn value_paths(agent: bool) -> Vec<Candidate> {
 }
 
 /// Renders the chart of the version in the words by its defaults; nothing where that fails.
-fn render_default_objects(agent: bool, words: &Words) -> Vec<Object> {
+fn render_default_objects(agent: bool, words: &Words) -> Option<Vec<Object>> {
     let kind = if agent { chart::Kind::Agent } else { chart::Kind::ControlPlane };
-    let found = || {
-        let version = words.version.as_deref().filter(|version| *version != "auto");
-        let selection = select_row(chart::embedded_versions(), Request { version, ..Request::default() }).ok()?;
-        let namespace = "fleet".parse().ok()?;
-        Some(render_preview(kind, &selection, &namespace, &Patches::default(), Ok).ok()?.rendered.objects)
-    };
-    found().unwrap_or_default()
+    let version = words.version.as_deref().filter(|version| *version != "auto");
+    let selection = select_row(chart::embedded_versions(), Request { version, ..Request::default() }).ok()?;
+    let namespace = "fleet".parse().ok()?;
+    Some(render_preview(kind, &selection, &namespace, &Patches::default(), Ok).ok()?.rendered.objects)
 }
 
 /// The objects that can be shown or explained, each with what follows its name.
 fn object_candidates(agent: bool, words: &Words, end: &str) -> Vec<Candidate> {
-    let named = |object: &Object| Candidate::from(format!("{}{end}", object.id()));
-    render_default_objects(agent, words).iter().map(named).collect()
+    let objects = render_default_objects(agent, words).unwrap_or_default();
+    objects.iter().map(|object| Candidate::from(format!("{}{end}", object.id()))).collect()
 }
 
 /// Their kinds.
 fn kind_candidates(agent: bool, words: &Words) -> Vec<Candidate> {
-    let kinds: BTreeSet<String> =
-        render_default_objects(agent, words).iter().map(|object| object.kind().to_owned()).collect();
+    let objects = render_default_objects(agent, words).unwrap_or_default();
+    let kinds: BTreeSet<String> = objects.iter().map(|object| object.kind().to_owned()).collect();
     kinds.into_iter().map(Candidate::from).collect()
 }
 

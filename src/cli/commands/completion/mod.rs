@@ -1,7 +1,7 @@
 //! `completion`: the scripts for shells, and the answers to what they and kubectl ask while a user types.
 
 mod candidates;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write as _;
 
 use clap::{Args, Command, ValueEnum};
@@ -169,8 +169,8 @@ fn for_kubectl(typed: &[OsString], command: Command) -> Option<()> {
     // For kubectl `--flag=` is a word of its own.
     let typed = typed.last().map(|word| word.to_string_lossy()).unwrap_or_default();
     let flag = typed.split_inclusive('=').next().filter(|flag| flag.starts_with('-') && flag.ends_with('='));
-    let goes_on = |value: &OsStr| value.to_string_lossy().ends_with(['=', '/']);
-    let no_space = !found.is_empty() && found.iter().all(|candidate| goes_on(candidate.get_value()));
+    let mut values = found.iter().map(|candidate| candidate.get_value().to_string_lossy());
+    let no_space = !found.is_empty() && values.all(|value| value.ends_with(['=', '/']));
     for candidate in found {
         let value = candidate.get_value().to_string_lossy();
         answer.push_str(flag.and_then(|flag| value.strip_prefix(flag)).unwrap_or(&value));

@@ -93,13 +93,12 @@ fn format_etcd_report(report: &ClusterReport) -> String {
 }
 
 fn format_member(member: &MemberReport, report: &ClusterReport) -> Vec<String> {
-    let none = || "-".to_owned();
     let status = member.status.as_ref();
-    let leader = status.and_then(|status| status.leader).map_or_else(none, |leader| {
+    let leader = status.and_then(|status| status.leader).map_or_else(unknown_cell, |leader| {
         let known = report.members.iter().find(|other| other.status.as_ref().is_some_and(|other| other.id == leader));
         known.map_or_else(|| leader.to_string(), |known| known.pod.clone())
     });
-    let listed = member.lists.as_ref().map_or_else(none, |lists| {
+    let listed = member.lists.as_ref().map_or_else(unknown_cell, |lists| {
         let names = lists.iter().map(|of| if of.name.is_empty() { of.id.to_string() } else { of.name.clone() });
         let mut names: Vec<String> = names.collect();
         names.sort();
@@ -107,16 +106,20 @@ fn format_member(member: &MemberReport, report: &ClusterReport) -> Vec<String> {
     });
     table_row([
         member.pod.as_str(),
-        &status.map_or_else(none, |status| status.id.to_string()),
-        &status.map_or_else(none, |status| status.version.clone()),
+        &status.map_or_else(unknown_cell, |status| status.id.to_string()),
+        &status.map_or_else(unknown_cell, |status| status.version.clone()),
         &leader,
         &listed,
-        &status.map_or_else(none, |status| status.revision.to_string()),
-        &status.map_or_else(none, |status| format_size(status.size_bytes)),
-        &status.map_or_else(none, |status| format_size(status.size_in_use_bytes)),
-        &report.quota_bytes.map_or_else(none, format_size),
-        &member.hash.map_or_else(none, |hash| format!("{:08x}", hash.hash)),
+        &status.map_or_else(unknown_cell, |status| status.revision.to_string()),
+        &status.map_or_else(unknown_cell, |status| format_size(status.size_bytes)),
+        &status.map_or_else(unknown_cell, |status| format_size(status.size_in_use_bytes)),
+        &report.quota_bytes.map_or_else(unknown_cell, format_size),
+        &member.hash.map_or_else(unknown_cell, |hash| format!("{:08x}", hash.hash)),
     ])
+}
+
+fn unknown_cell() -> String {
+    "-".to_owned()
 }
 
 #[cfg(test)]

@@ -81,10 +81,10 @@ const KINDS: [(&str, &str); 4] = [
 ];
 
 fn list_pages(format: Option<ExplainFormat>) -> String {
-    let entries = || pages::explain_pages().map(|page| page_entry(page, false)).collect::<Vec<_>>();
+    let entries = pages::explain_pages().map(|page| page_entry(page, false));
     match format {
-        Some(ExplainFormat::Json) => crate::chart::output::format_json(&entries()),
-        Some(ExplainFormat::Yaml) => crate::chart::output::format_yaml(&entries()),
+        Some(ExplainFormat::Json) => crate::chart::output::format_json(&entries.collect::<Vec<_>>()),
+        Some(ExplainFormat::Yaml) => crate::chart::output::format_yaml(&entries.collect::<Vec<_>>()),
         Some(ExplainFormat::Markdown) => {
             pages::explain_pages().map(|page| format!("- `{}`: {}\n", page.id, page.summary())).collect()
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 
 use crate::api::Cluster;
-use crate::api::crd::cluster::{Taint, conditions};
+use crate::api::crd::cluster::conditions;
 use crate::api::util::text::visible_cell;
 use crate::cli::output::table::{pad_cell, text_width};
 
@@ -37,11 +37,10 @@ pub(super) fn cluster_state(cluster: &Cluster) -> &str {
 
 /// Name, CPU, memory and GPUs of what is available on a node.
 fn node_row(node: &str, resources: &BTreeMap<String, String>) -> [String; 4] {
-    let quantity = |name: &str| resources.get(name).cloned().unwrap_or_default();
+    let [cpu, memory] = ["cpu", "memory"].map(|name| resources.get(name).cloned().unwrap_or_default());
     let gpus = resources.iter().filter(|(name, _)| is_gpu(name));
     let gpus = gpus.filter_map(|(_, count)| count.parse::<i64>().ok()).fold(0, i64::saturating_add);
-    [visible_cell(node), visible_cell(&quantity("cpu")), visible_cell(&quantity("memory")), gpus.to_string().into()]
-        .map(Cow::into_owned)
+    [visible_cell(node), visible_cell(&cpu), visible_cell(&memory), gpus.to_string().into()].map(Cow::into_owned)
 }
 
 /// A row a node; for a large cluster whose nodes could not be read, one row with the sums.
@@ -52,9 +51,11 @@ fn node_rows(cluster: &Cluster) -> Vec<[String; 4]> {
     }
     let Some(observed) = &status.observed else { return Vec::new() };
     let Some(totals) = &observed.totals else { return Vec::new() };
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let totals = totals.iter().map(|(name, value)| (name.clone(), text(value))).collect();
-    vec![node_row(&format!("all {} nodes together", observed.node_count.unwrap_or_default()), &totals)]
+    let totals = totals.iter().map(|(name, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        (name.clone(), text)
+    });
+    vec![node_row(&format!("all {} nodes together", observed.node_count.unwrap_or_default()), &totals.collect())]
 }
 
 /// Returns the line that counts the rows beyond [`ROWS`]; none where there are none.
@@ -72,21 +73,22 @@ fn node_count(cluster: &Cluster) -> usize {
 /// Each tainted node, then its taints.
 fn taint_lines(cluster: &Cluster) -> Vec<String> {
     let taints = cluster.status.as_ref().and_then(|status| status.node_taints.as_ref());
-    let tainted = || taints.into_iter().flatten().filter(|(_, list)| !list.is_empty());
+    let tainted: Vec<_> = taints.into_iter().flatten().filter(|(_, list)| !list.is_empty()).collect();
     let mut lines = Vec::new();
-    for (node, list) in tainted() {
+    for (node, list) in &tainted {
         if lines.len() >= ROWS {
             break;
         }
         lines.push(visible_cell(node).into_owned());
-        let shown = visible_cell;
-        let entry =
-            |taint: &Taint| format!("    - {}:{}:{}", shown(&taint.key), shown(&taint.value), shown(&taint.effect));
-        let mut entries: Vec<String> = list.iter().take(ROWS - lines.len()).map(entry).collect();
+        let entries = list.iter().take(ROWS - lines.len()).map(|taint| {
+            let [key, value, effect] = [&taint.key, &taint.value, &taint.effect].map(|text| visible_cell(text));
+            format!("    - {key}:{value}:{effect}")
+        });
+        let mut entries: Vec<String> = entries.collect();
         entries.sort();
         lines.extend(entries);
     }
-    lines.extend(overflow_line(tainted().map(|(_, list)| 1 + list.len()).sum()));
+    lines.extend(overflow_line(tainted.iter().map(|(_, list)| 1 + list.len()).sum()));
     lines
 }
 
@@ -178,6 +180,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::crd::cluster::Taint;
 
     fn cluster(name: &str, status: Value) -> Cluster {
         serde_json::from_value(json!({
@@ -250,24 +253,30 @@ mod tests {
         assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown}");
     }
 
+    fn long_node_names() -> impl Iterator<Item = String> {
+        (0..40_000).map(|at| format!("{at:05}-{}", "n".repeat(300)))
+    }
+
+    fn taint_of_key_length(length: usize) -> Taint {
+        Taint { key: "k".repeat(length), value: "v".to_owned(), effect: "NoSchedule".to_owned() }
+    }
+
     #[test]
     fn tens_of_thousands_of_rows_are_cut_and_counted() {
-        let names = || (0..40_000).map(|at| format!("{at:05}-{}", "n".repeat(300)));
         let cpu = BTreeMap::from([("cpu".to_owned(), "1".to_owned())]);
-        let taint = |key: String| Taint { key, value: "v".to_owned(), effect: "NoSchedule".to_owned() };
         // More than is read of one object: the nodes of many reports come together.
         let mut large = cluster("large", json!({}));
         let status = large.status.get_or_insert_default();
-        status.available_resources = Some(names().map(|name| (name, cpu.clone())).collect());
-        let taints = names().take(20).map(|name| (name, vec![taint("k".repeat(70_000))]));
+        status.available_resources = Some(long_node_names().map(|name| (name, cpu.clone())).collect());
+        let taints = long_node_names().take(20).map(|name| (name, vec![taint_of_key_length(70_000)]));
         status.node_taints = Some(taints.collect());
         let shown = framed(&large);
         assert!(shown.contains("| and 35000 more (`-o json` gives all) "), "{}", &shown[..4000]);
         assert!(shown.lines().count() < ROWS + 60 && shown.len() < 4 << 20, "{}", shown.len());
 
         let mut tainted = cluster("tainted", json!({}));
-        let taint = || taint("k".to_owned());
-        let taints = [("a".to_owned(), vec![taint(); 30_000]), ("b".to_owned(), vec![taint()])];
+        let taint = taint_of_key_length(1);
+        let taints = [("a".to_owned(), vec![taint.clone(); 30_000]), ("b".to_owned(), vec![taint])];
         tainted.status.get_or_insert_default().node_taints = Some(taints.into());
         let shown = framed(&tainted);
         assert!(shown.contains("| and 25003 more (`-o json` gives all) "), "{}", shown.lines().count());

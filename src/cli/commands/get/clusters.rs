@@ -170,7 +170,8 @@ fn wide_cluster_row(cluster: &Cluster) -> Vec<String> {
     let spec = &cluster.spec;
     let status = cluster.status.as_ref();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let flag = |type_: &str| find_condition(conditions, type_).map_or("Unknown", |condition| condition.status.as_str());
+    let [ready, idle, standby] = [READY, IDLE, STANDBY]
+        .map(|type_| find_condition(conditions, type_).map_or("Unknown", |condition| condition.status.as_str()));
     let observed = status.and_then(|status| status.observed.as_ref());
     let nodes = observed.and_then(|observed| observed.node_count).map(|count| count.to_string()).unwrap_or_default();
     let agent = observed.map(|observed| observed.agent_version.as_str()).unwrap_or_default();
@@ -180,9 +181,9 @@ fn wide_cluster_row(cluster: &Cluster) -> Vec<String> {
         &spec.kubernetescluster,
         &spec.region,
         &spec.zone,
-        flag(READY),
-        flag(IDLE),
-        flag(STANDBY),
+        ready,
+        idle,
+        standby,
         &spec.provider,
         &nodes,
         agent,
@@ -197,14 +198,6 @@ async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[
     if args.output == Some(View::Wide) {
         ui.write_stdout(&columns.format_line(&cluster_titles()))?;
     }
-    let show = async |cluster: Cluster| match args.output {
-        None => format_cluster_block(&with_nodes(ui, hub, cluster).await),
-        Some(View::Wide) => columns.format_line(&wide_cluster_row(&cluster)),
-        Some(View::Json) => output::format_json(&cluster),
-        Some(View::Yaml) => format!("---\n{}", output::format_yaml(&cluster)),
-        Some(View::Name) => format_objects(GetFormat::Name, &[cluster], RESOURCE),
-        Some(View::Page) => String::new(),
-    };
     let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let mut config = watcher::Config::default();
     if let Some(name) = &args.name {
@@ -221,7 +214,15 @@ async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[
             Ok(Event::InitApply(cluster) | Event::Apply(cluster)) => {
                 let version = cluster.resource_version();
                 if shown.insert(cluster.name_any(), version.clone()) != Some(version) {
-                    ui.write_stdout(&show(strip_managed_fields(cluster)).await)?;
+                    let cluster = strip_managed_fields(cluster);
+                    ui.write_stdout(&match args.output {
+                        None => format_cluster_block(&with_nodes(ui, hub, cluster).await),
+                        Some(View::Wide) => columns.format_line(&wide_cluster_row(&cluster)),
+                        Some(View::Json) => output::format_json(&cluster),
+                        Some(View::Yaml) => format!("---\n{}", output::format_yaml(&cluster)),
+                        Some(View::Name) => format_objects(GetFormat::Name, &[cluster], RESOURCE),
+                        Some(View::Page) => String::new(),
+                    })?;
                 }
             }
             Ok(Event::Delete(cluster)) => {

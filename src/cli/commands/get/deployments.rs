@@ -90,13 +90,13 @@ fn format_wide_deployments(deployments: &[Deployment], schedules: &[Schedule], n
     let mut rows = vec![titles];
     for deployment in deployments {
         rows.push(deployment_cells(deployment));
-        let is_copy = |schedule: &&Schedule| {
+        let copies = schedules.iter().filter(|schedule| {
             let source = &schedule.spec.source_ref;
             source.group == "apps"
                 && source.kind == "Deployment"
                 && Some(&source.uid) == deployment.metadata.uid.as_ref()
-        };
-        rows.extend(schedules.iter().filter(is_copy).map(copy_cells));
+        });
+        rows.extend(copies.map(copy_cells));
     }
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|cells| if namespaces { cells } else { cells[1..].to_vec() }).collect();
@@ -108,7 +108,8 @@ fn copy_cells(schedule: &Schedule) -> Vec<String> {
     let status = schedule.status.clone().unwrap_or_default();
     let resource: Value =
         status.resource.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    let number = |field: &str| resource[field].as_i64().unwrap_or_default();
+    let [ready, updated, available] = ["readyReplicas", "updatedReplicas", "availableReplicas"]
+        .map(|field| resource[field].as_i64().unwrap_or_default());
     let wanted = schedule.spec.share.as_ref().and_then(|share| share.replicas);
     let wanted = wanted.or(status.pods.as_ref().map(|pods| pods.desired));
     let wanted = wanted.map_or_else(|| "?".to_owned(), |wanted| wanted.to_string());
@@ -122,9 +123,9 @@ fn copy_cells(schedule: &Schedule) -> Vec<String> {
     table_row([
         "",
         "",
-        &format!("{}/{wanted}", number("readyReplicas")),
-        &number("updatedReplicas").to_string(),
-        &number("availableReplicas").to_string(),
+        &format!("{ready}/{wanted}"),
+        &updated.to_string(),
+        &available.to_string(),
         cluster,
         word,
         &state.problem,
@@ -134,13 +135,14 @@ fn copy_cells(schedule: &Schedule) -> Vec<String> {
 fn deployment_cells(deployment: &Deployment) -> Vec<String> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
-    let number = |count: Option<i32>| count.unwrap_or_default().to_string();
+    let [ready, updated, available] = [status.ready_replicas, status.updated_replicas, status.available_replicas]
+        .map(|count| count.unwrap_or_default().to_string());
     table_row([
         &deployment.namespace().unwrap_or_default(),
         &deployment.name_any(),
-        &format!("{}/{wanted}", number(status.ready_replicas)),
-        &number(status.updated_replicas),
-        &number(status.available_replicas),
+        &format!("{ready}/{wanted}"),
+        &updated,
+        &available,
         deployment.labels().get(LABEL_TARGET_CLUSTER).map_or("", String::as_str),
     ])
 }
@@ -162,6 +164,17 @@ mod tests {
         assert!(format_deployments(&[deployment], true).contains("shop"));
     }
 
+    fn schedule_of_deployment(cluster: &str, uid: &str, replicas: i64, status: Value) -> Schedule {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": {"name": "x", "namespace": format!("fleet-c-{cluster}")}, "status": status,
+            "spec": {"manifest": "{}", "hash": "h", "share": {"domain": cluster, "replicas": replicas},
+                "sourceRef": {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop",
+                    "name": "web", "uid": uid, "generation": 1}},
+        }))
+        .unwrap()
+    }
+
     #[test]
     fn the_wide_table_has_a_row_for_each_copy() {
         let deployment: Deployment = serde_json::from_value(serde_json::json!({
@@ -170,24 +183,14 @@ mod tests {
             "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2},
         }))
         .unwrap();
-        let schedule = |cluster: &str, uid: &str, replicas: i64, status: Value| -> Schedule {
-            serde_json::from_value(serde_json::json!({
-                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
-                "metadata": {"name": "x", "namespace": format!("fleet-c-{cluster}")}, "status": status,
-                "spec": {"manifest": "{}", "hash": "h", "share": {"domain": cluster, "replicas": replicas},
-                    "sourceRef": {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop",
-                        "name": "web", "uid": uid, "generation": 1}},
-            }))
-            .unwrap()
-        };
-        let condition = |type_: &str, status: &str, reason: &str| serde_json::json!({"type": type_, "status": status, "reason": reason});
         let east = serde_json::json!({"observedHash": "h", "resource": r#"{"readyReplicas":2,"updatedReplicas":2,"availableReplicas":2}"#,
-            "conditions": [condition("Applied", "True", "Applied"), condition("Available", "True", "Available")]});
-        let west = serde_json::json!({"conditions": [condition("Applied", "False", "Forbidden")]});
+            "conditions": [{"type": "Applied", "status": "True", "reason": "Applied"},
+                {"type": "Available", "status": "True", "reason": "Available"}]});
+        let west = serde_json::json!({"conditions": [{"type": "Applied", "status": "False", "reason": "Forbidden"}]});
         let all = [
-            schedule("east", "u", 2, east),
-            schedule("west", "u", 3, west),
-            schedule("north", "other", 1, Value::Null),
+            schedule_of_deployment("east", "u", 2, east),
+            schedule_of_deployment("west", "u", 3, west),
+            schedule_of_deployment("north", "other", 1, Value::Null),
         ];
         insta::assert_snapshot!(format_wide_deployments(&[deployment], &all, false));
     }

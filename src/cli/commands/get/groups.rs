@@ -72,12 +72,12 @@ fn format_wide_groups(groups: &[ScheduleGroup]) -> String {
             rows.push(table_row(["", &to.join(","), "", &phase, "", "", "", moving.unwrap_or_default()]));
         }
         for one in &status.clusters {
-            let number = |count: Option<i32>| count.map(|count| count.to_string()).unwrap_or_default();
             let why = [&one.reason, &one.detail, &one.message].map(String::as_str);
             let why = why.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
             let stale = if one.stale { format!("{} (stale)", one.state) } else { one.state.clone() };
-            let counts = [one.objects, one.applied, one.available].map(number);
-            rows.push(table_row(["", &one.name, "", &stale, &counts[0], &counts[1], &counts[2], &why]));
+            let [objects, applied, available] = [one.objects, one.applied, one.available]
+                .map(|count| count.map(|count| count.to_string()).unwrap_or_default());
+            rows.push(table_row(["", &one.name, "", &stale, &objects, &applied, &available, &why]));
         }
     }
     Columns::from_rows(&rows).format_lines(&rows)
@@ -86,37 +86,40 @@ fn format_wide_groups(groups: &[ScheduleGroup]) -> String {
 /// A rule below the titles and at the end, a blank line between two groups.
 fn format_groups(groups: &[ScheduleGroup]) -> String {
     let rows: Vec<[String; 3]> = groups.iter().map(group_cells).collect();
-    let width = |i: usize| rows.iter().map(|row| text_width(&row[i]) + 2).fold(WIDTHS[i], usize::max);
-    let widths: [usize; 3] = std::array::from_fn(width);
-    let line = |cells: &[String; 3]| {
-        let mut line = String::from(" ");
-        for (cell, width) in cells.iter().zip(widths) {
-            line.push_str(&pad_cell(cell, width));
-        }
-        line.trim_end().to_owned() + "\n"
-    };
+    let widths: [usize; 3] =
+        std::array::from_fn(|i| rows.iter().map(|row| text_width(&row[i]) + 2).fold(WIDTHS[i], usize::max));
+    let titles = format_group_line(&TITLES.map(str::to_owned), widths);
     let rule = format!(" {}\n", widths.map(|width| "-".repeat(width - 2)).join("  "));
-    let body = rows.iter().map(line).collect::<Vec<_>>().join("\n");
-    format!("{}{rule}{body}{rule}", line(&TITLES.map(str::to_owned)))
+    let body = rows.iter().map(|row| format_group_line(row, widths)).collect::<Vec<_>>().join("\n");
+    format!("{titles}{rule}{body}{rule}")
+}
+
+fn format_group_line(cells: &[String; 3], widths: [usize; 3]) -> String {
+    let mut line = String::from(" ");
+    for (cell, width) in cells.iter().zip(widths) {
+        line.push_str(&pad_cell(cell, width));
+    }
+    line.trim_end().to_owned() + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn group_of_policy(name: &str, labels: serde_json::Value, policy: &str) -> ScheduleGroup {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+            "metadata": {"name": name, "labels": labels}, "spec": {"policy": {"name": policy}},
+        }))
+        .unwrap()
+    }
+
     #[test]
     fn a_group_without_a_cluster_says_so_and_long_names_keep_the_columns() {
-        let group = |name: &str, labels: serde_json::Value| -> ScheduleGroup {
-            serde_json::from_value(serde_json::json!({
-                "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
-                "metadata": {"name": name, "labels": labels}, "spec": {"policy": {"name": "spread"}},
-            }))
-            .unwrap()
-        };
         let placed = serde_json::json!({LABEL_TARGET_CLUSTER: "west"});
         let shown = format_groups(&[
-            group("spread-0011aabb", placed),
-            group("a-policy-with-a-long-name-0011aabb", serde_json::json!({})),
+            group_of_policy("spread-0011aabb", placed, "spread"),
+            group_of_policy("a-policy-with-a-long-name-0011aabb", serde_json::json!({}), "spread"),
         ]);
         insta::assert_snapshot!(shown);
     }
@@ -143,20 +146,17 @@ mod tests {
         insta::assert_snapshot!(format_wide_groups(&[group]));
     }
 
+    fn group_of_length(length: usize) -> ScheduleGroup {
+        let labels = serde_json::json!({LABEL_TARGET_CLUSTER: "\u{1b}".repeat(length)});
+        group_of_policy(&"g".repeat(length), labels, &"p\n".repeat(length))
+    }
+
     #[test]
     fn names_of_any_length_keep_the_columns() {
-        let group = |length: usize| -> ScheduleGroup {
-            serde_json::from_value(serde_json::json!({
-                "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
-                "metadata": {"name": "g".repeat(length), "labels": {LABEL_TARGET_CLUSTER: "\u{1b}".repeat(length)}},
-                "spec": {"policy": {"name": "p\n".repeat(length)}},
-            }))
-            .unwrap()
-        };
-        let shown = format_groups(&[0, 65_535, 65_536, 70_000].map(group));
+        let shown = format_groups(&[0, 65_535, 65_536, 70_000].map(group_of_length));
         assert_eq!(shown.lines().count(), 10, "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() < 3 * 260), "{shown}");
-        let many = format_groups(&vec![group(300); 20_000]);
+        let many = format_groups(&vec![group_of_length(300); 20_000]);
         assert!(many.len() < 20_000 * 3 * 300, "{}", many.len());
     }
 }

@@ -76,20 +76,21 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result
 
 /// Objects in a format for programs; `resource` is the prefix of `-o name`, such as `deployment.apps`.
 fn format_objects<K: Serialize + ResourceExt>(format: GetFormat, objects: &[K], resource: &str) -> String {
-    let list = || {
-        serde_json::json!({
-            "apiVersion": "v1",
-            "kind": "List",
-            "items": objects.iter().map(|object| serde_json::json!(object)).collect::<Vec<_>>(),
-        })
-    };
     match format {
-        GetFormat::Json => output::format_json(&list()),
-        GetFormat::Yaml => output::format_yaml(&list()),
+        GetFormat::Json => output::format_json(&build_object_list(objects)),
+        GetFormat::Yaml => output::format_yaml(&build_object_list(objects)),
         GetFormat::Name => objects
             .iter()
             .fold(String::new(), |text, object| text + resource + "/" + &visible_cell(&object.name_any()) + "\n"),
     }
+}
+
+fn build_object_list<K: Serialize>(objects: &[K]) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": objects.iter().map(|object| serde_json::json!(object)).collect::<Vec<_>>(),
+    })
 }
 
 /// One object in a format for programs, not as a list of one.

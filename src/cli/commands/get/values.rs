@@ -42,11 +42,14 @@ pub(crate) struct GetValuesArgs {
     output: Format,
 }
 
+const NOT_RECORDED: &str = "its record does not contain them";
+
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Result<Exit, CliError> {
     let client = connect::connect_cluster(global).await?.client;
     let Installation { kind, owner, state } = args.installation.find_installation(global, &client).await?;
-    let unknown = |why: &str| unknown_values_error(&owner.name, why);
-    let Some(record) = &state.record else { return Err(unknown("its install has not finished yet")) };
+    let Some(record) = &state.record else {
+        return Err(unknown_values_error(&owner.name, "its install has not finished yet"));
+    };
     if record.phase == Phase::Removed {
         not_applied_by_others(&client, &owner).await?;
     }
@@ -58,11 +61,12 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
         let release = RecordedRelease::from_record(record, &client, secrets).await;
         let release = release.map_err(|error| connect::request_failed("cannot read the secret values", &error))?;
         if release.values.is_none() {
-            return Err(unknown("its record does not contain them"));
+            return Err(unknown_values_error(&owner.name, NOT_RECORDED));
         }
-        merge_recorded_values(kind, &release).map_err(|why| unknown(&visible_line(&why)))??.to_masked_json()
+        let merged = merge_recorded_values(kind, &release);
+        merged.map_err(|why| unknown_values_error(&owner.name, &visible_line(&why)))??.to_masked_json()
     } else {
-        record.release.values.clone().ok_or_else(|| unknown("its record does not contain them"))?
+        record.release.values.clone().ok_or_else(|| unknown_values_error(&owner.name, NOT_RECORDED))?
     };
     // As nothing rather than as an empty mapping, `fleetctl get values demo > demo.yaml` is a file of values, too.
     let values = if values == json!({}) && args.output == Format::Yaml { Value::Null } else { values };

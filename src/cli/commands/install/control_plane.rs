@@ -12,7 +12,6 @@ use super::{
 };
 use crate::api::names::ControlPlaneName;
 use crate::api::util::file;
-use crate::api::util::file::FileError;
 use crate::api::util::text::visible_cell;
 use crate::check::hosting::CHECKS;
 use crate::cli::args::control_plane::PlanArgs;
@@ -202,12 +201,13 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
 
 /// Refuses a kubeconfig on this machine that the install could neither read nor replace at its end.
 pub(crate) fn check_local_kubeconfig(home: &Home, name: &ControlPlaneName) -> Result<(), CliError> {
-    let unusable = |error: &FileError| local_file_error(error).hint("nothing was written to the cluster");
-    file::check_replaceable(&home.kubeconfig_path(name)).map_err(|error| unusable(&error))?;
-    match admin_access::read_local_kubeconfig(home, name) {
-        Err(LocalKubeconfigError::File(error)) => Err(unusable(&error)),
-        _ => Ok(()),
-    }
+    let checked = file::check_replaceable(&home.kubeconfig_path(name)).and_then(|_| {
+        match admin_access::read_local_kubeconfig(home, name) {
+            Err(LocalKubeconfigError::File(error)) => Err(error),
+            _ => Ok(()),
+        }
+    });
+    checked.map_err(|error| local_file_error(&error).hint("nothing was written to the cluster"))
 }
 
 /// Warns where the context that the control plane gets is in the kubeconfig already, for another cluster: of several files,

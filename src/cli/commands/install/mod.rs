@@ -134,26 +134,23 @@ impl Way {
             return Ok(Base::Chart);
         }
         let what = format!("{} {}", owner.kind.replace('-', " "), owner.name);
-        let install = subject_of_owner(&owner);
+        let install = remedy::Command::at_run_place(Action::Install(subject_of_owner(&owner)));
         let namespace = owner.namespace.clone();
         let read = RecordedRelease::read_release(client, owner.clone(), secrets)
             .await
             .map_err(|error| unreadable_record_error(&what, &error))?;
-        let missing = |why: String| {
-            CliError::new(Exit::Refused, "NotInstalled", why).hint(
-                Remedy::new("install it: ").command(remedy::Command::at_run_place(Action::Install(install.clone()))),
-            )
-        };
         match read {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
                 not_applied_by_others(client, &owner).await?;
-                Err(missing(format!(
+                let why = format!(
                     "{what} was uninstalled; namespace {namespace} contains only objects that the uninstall kept"
-                )))
+                );
+                Err(missing_installation(why, install))
             }
             None => {
                 not_applied_by_others(client, &owner).await?;
-                Err(missing(format!("{what} is not installed in namespace {namespace}, or its record is lost")))
+                let why = format!("{what} is not installed in namespace {namespace}, or its record is lost");
+                Err(missing_installation(why, install))
             }
             Some(RecordedRelease { values: None, .. }) => Err(CliError::new(
                 Exit::Refused,
@@ -165,6 +162,10 @@ impl Way {
             Some(release) => Ok(Base::Recorded(release)),
         }
     }
+}
+
+fn missing_installation(why: String, install: remedy::Command) -> CliError {
+    CliError::new(Exit::Refused, "NotInstalled", why).hint(Remedy::new("install it: ").command(install))
 }
 
 /// Builds the line that is shown before a run begins.

@@ -85,11 +85,11 @@ pub(crate) fn refused_values_error(what: &str, values: &[UnconfirmedValue]) -> C
 /// The advice to give values again.
 fn give_again(values: &[UnconfirmedValue]) -> String {
     // A path that `--set-json` takes as it is, and a value that is no page.
-    let short = |value: &&UnconfirmedValue| {
+    let short = values.iter().find(|value| {
         let text = value.recorded.as_ref().or(value.local.as_ref());
         text.is_some_and(|text| text.len() <= LONGEST_EXAMPLE) && !value.path.contains('[')
-    };
-    let flag = values.iter().find(short).map_or_else(String::new, |value| {
+    });
+    let flag = short.map_or_else(String::new, |value| {
         let text = value.recorded.as_ref().or(value.local.as_ref()).map_or("", String::as_str);
         format!(", or as `--set-json {}`", foreign_word(&format!("{}={text}", value.path)))
     });

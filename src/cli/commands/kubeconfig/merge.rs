@@ -77,8 +77,10 @@ fn choose_kubeconfig_file(
     for file in files {
         texts.push((file, write_shared::read_text_or_empty(file)?));
     }
-    let has = |text: &str| matches!(pki::remove_from_kubeconfig(text, name.as_str()), Ok(Some(_)));
-    let known = texts.iter().find(|(_, text)| has(text)).map(|(file, _)| *file);
+    let known = texts
+        .iter()
+        .find(|(_, text)| matches!(pki::remove_from_kubeconfig(text, name.as_str()), Ok(Some(_))))
+        .map(|(file, _)| *file);
     let place = known.or_else(|| write_shared::choose_target_file(files)).cloned().unwrap_or_default();
     for (file, before) in texts.into_iter().filter(|(file, _)| **file != place) {
         // Whether such a file could be edited does not matter.
@@ -140,14 +142,15 @@ fn kubeconfig_files(global: &Global, home: &Home, name: &ControlPlaneName) -> Re
 }
 
 fn kubeconfig_file_error(error: &FileError) -> CliError {
-    let shown = |exit, reason| CliError::new(exit, reason, error.to_string());
     match error {
-        FileError::Locked { lock, .. } => shown(Exit::Refused, "KubeconfigLocked").hint(format!(
-            "run it again when the other program has finished; if there is no other program, remove {}",
-            lock.display()
-        )),
+        FileError::Locked { lock, .. } => {
+            shared_kubeconfig_failure(Exit::Refused, "KubeconfigLocked", error).hint(format!(
+                "run it again when the other program has finished; if there is no other program, remove {}",
+                lock.display()
+            ))
+        }
         FileError::Edit { source, .. } => {
-            let error = shown(Exit::Refused, "KubeconfigRefused").because(source);
+            let error = shared_kubeconfig_failure(Exit::Refused, "KubeconfigRefused", error).because(source);
             match source {
                 EditError::Taken { .. } => error.hint(
                     "rename or remove that entry (`kubectl config rename-context`, `delete-cluster`, `delete-user`), or add the file of the control plane to KUBECONFIG",
@@ -157,8 +160,16 @@ fn kubeconfig_file_error(error: &FileError) -> CliError {
                 }
             }
         }
-        FileError::NotReplaceable(source) => add_file_remedy(shown(Exit::Refused, "KubeconfigRefused"), source)
-            .hint("or choose another file with `--kubeconfig`"),
-        FileError::Io { source, .. } => add_file_remedy(shown(Exit::Failed, "Io").because(source), source),
+        FileError::NotReplaceable(source) => {
+            add_file_remedy(shared_kubeconfig_failure(Exit::Refused, "KubeconfigRefused", error), source)
+                .hint("or choose another file with `--kubeconfig`")
+        }
+        FileError::Io { source, .. } => {
+            add_file_remedy(shared_kubeconfig_failure(Exit::Failed, "Io", error).because(source), source)
+        }
     }
+}
+
+fn shared_kubeconfig_failure(exit: Exit, reason: &'static str, error: &FileError) -> CliError {
+    CliError::new(exit, reason, error.to_string())
 }

@@ -96,34 +96,34 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
 }
 
 fn kubeconfig_error(error: &KubeconfigError) -> CliError {
-    let source = std::error::Error::source(error);
-    let shown = |reason| {
-        let shown = CliError::new(Exit::Failed, reason, error.to_string());
-        match source {
-            Some(source) => shown.because(source),
-            None => shown,
-        }
-    };
     match error {
-        KubeconfigError::NotFound { name, .. } => shown("NoKubeconfigFound").hint(format!(
+        KubeconfigError::NotFound { name, .. } => own_kubeconfig_failure("NoKubeconfigFound", error).hint(format!(
             "install it with `fleetctl install control-plane {name}`, or choose another cluster or namespace with `--context` and `--namespace`"
         )),
         KubeconfigError::Cluster(error) => crate::cli::connect::request_failed("cannot read the hosting cluster", error),
         KubeconfigError::Record(error) => engine_error("cannot read the record of the control plane", error),
-        KubeconfigError::Changed { is_existing: true, .. } => shown("KubeconfigChanged").hint(
+        KubeconfigError::Changed { is_existing: true, .. } => own_kubeconfig_failure("KubeconfigChanged", error).hint(
             "find out who changed it: the Secret is your own (`pki.existingSecret`), which no install writes",
         ),
         KubeconfigError::Changed { source: PkiError::Empty { .. } | PkiError::Cut { .. }, .. } => {
-            shown("KubeconfigChanged").hint(
+            own_kubeconfig_failure("KubeconfigChanged", error).hint(
                 "remove this file, then run the same command with the `--context` of the hosting cluster: it restores \
                  the kubeconfig",
             )
         }
-        KubeconfigError::Changed { .. } => shown("KubeconfigChanged").hint(
+        KubeconfigError::Changed { .. } => own_kubeconfig_failure("KubeconfigChanged", error).hint(
             "find out who changed it; then `fleetctl install control-plane` with the former values writes it again",
         ),
-        KubeconfigError::Keys(_) => shown("BadKeys")
+        KubeconfigError::Keys(_) => own_kubeconfig_failure("BadKeys", error)
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
-        KubeconfigError::Local(error) => add_file_remedy(shown("LocalFile"), error),
+        KubeconfigError::Local(source) => add_file_remedy(own_kubeconfig_failure("LocalFile", error), source),
+    }
+}
+
+fn own_kubeconfig_failure(reason: &'static str, error: &KubeconfigError) -> CliError {
+    let failure = CliError::new(Exit::Failed, reason, error.to_string());
+    match std::error::Error::source(error) {
+        Some(source) => failure.because(source),
+        None => failure,
     }
 }

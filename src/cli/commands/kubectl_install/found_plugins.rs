@@ -29,7 +29,6 @@ pub(super) fn find_conflicts(
         .enumerate()
         .filter(|(_, other)| is_program(other) && !is_same(other, plugin))
         .collect();
-    let is_own_program = |other: &Path| is_ours(other, program).unwrap_or_default();
     let mut warnings = Vec::new();
     match (own, others.first()) {
         (None, None) => warnings.push(format!("{folder} is not on PATH, so kubectl will not find the plugin")),
@@ -41,7 +40,7 @@ pub(super) fn find_conflicts(
         )),
         // The other ones come behind it, or are of this program.
         _ => {
-            for (_, other) in others.iter().filter(|(_, other)| !is_own_program(other)) {
+            for (_, other) in others.iter().filter(|(_, other)| !is_ours(other, program).unwrap_or_default()) {
                 warnings.push(format!(
                     "this plugin hides {} ({}): `{command}` no longer runs it. To have both, remove this one with \
                      `{removal}`, and install it under another name with `--name`",
@@ -107,8 +106,8 @@ fn find_krew_plugin(program: &Path) -> Option<(String, String)> {
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    real(one).is_some_and(|one| Some(one) == real(other))
+    let (Ok(one), Ok(other)) = (std::fs::canonicalize(one), std::fs::canonicalize(other)) else { return false };
+    one == other
 }
 
 fn is_program(file: &Path) -> bool {

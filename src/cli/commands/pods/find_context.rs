@@ -28,12 +28,8 @@ pub(super) async fn find_cluster_context(
     id: &str,
     given: Option<&str>,
 ) -> Result<String, CliError> {
-    let target = |context: &str| Target {
-        kubeconfig: global.kubeconfig.iter().cloned().collect(),
-        context: Some(context.to_owned()),
-    };
     if let Some(context) = given {
-        let connected = target(context).connect_client().await?;
+        let connected = context_target(global, context).connect_client().await?;
         let found = read_cluster_id(connected.client).await;
         return match found {
             Some(found) if found == id => Ok(context.to_owned()),
@@ -47,11 +43,11 @@ pub(super) async fn find_cluster_context(
             None => Ok(context.to_owned()),
         };
     }
-    let contexts = order_contexts(target("").list_contexts(), cluster, global.context.as_deref());
+    let contexts = order_contexts(context_target(global, "").list_contexts(), cluster, global.context.as_deref());
     let tried = contexts.len();
     let mut answers = stream::iter(contexts)
         .map(|context| {
-            let target = target(&context);
+            let target = context_target(global, &context);
             async move {
                 // A log-in plug-in may run before anything is sent.
                 let identify = async { read_cluster_id(target.connect_client().await.ok()?.client).await };
@@ -72,6 +68,10 @@ pub(super) async fn find_cluster_context(
     )
     .cause(format!("its ID, the UID of its namespace kube-system, is {}", visible_cell(id)))
     .hint("name a context for that cluster: `--cluster-context CONTEXT`"))
+}
+
+fn context_target(global: &Global, context: &str) -> Target {
+    Target { kubeconfig: global.kubeconfig.iter().cloned().collect(), context: Some(context.to_owned()) }
 }
 
 /// Puts the context that is called like the cluster first, and leaves out that of the control plane.

@@ -15,7 +15,7 @@ use crate::api::placeable::{Kinds, Placeable};
 use crate::api::util::text::visible_cell;
 use crate::api::{Cluster, Schedule};
 use crate::cli::args::global::Global;
-use crate::cli::commands::why::kind::parse_kind_and_name;
+use crate::cli::commands::why::kind::{no_such_kind_error, parse_kind_and_name};
 use crate::cli::commands::why::no_such_object;
 use crate::cli::connect::{
     connect_to_control_plane, find_registered_cluster, list_failed, no_such_cluster, request_failed,
@@ -206,8 +206,7 @@ struct Place {
 
 /// The kind and the name of the object.
 fn parse_object(args: &PlacedArgs) -> Result<(&'static Placeable, &str), CliError> {
-    let refused = |why| CliError::usage("NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
-    parse_kind_and_name(&Kinds::default(), &args.object).map_err(refused)
+    parse_kind_and_name(&Kinds::default(), &args.object).map_err(|why| no_such_kind_error(&args.object, why))
 }
 
 async fn find_place(global: &Global, args: &PlacedArgs) -> Result<Place, CliError> {

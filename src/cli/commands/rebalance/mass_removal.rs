@@ -34,9 +34,7 @@ pub(super) async fn continue_removals(
     (cause, asked): (&str, Asked),
 ) -> Result<Exit, CliError> {
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-    let failed =
-        |what: &str, error: &kube::Error| request_failed(&format!("cannot {what} ConfigMap {NAMESPACE}/{NAME}"), error);
-    let found = maps.get_opt(NAME).await.map_err(|error| failed("read", &error))?;
+    let found = maps.get_opt(NAME).await.map_err(|error| removal_record_failure("read", &error))?;
     let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
     let mut record = RemovalRecord::from_data(&found.and_then(|map| map.data).unwrap_or_default());
     let Some(frozen) = record.causes.get(cause).and_then(|entry| entry.frozen.clone()) else {
@@ -54,12 +52,16 @@ pub(super) async fn continue_removals(
     }
     let change = json!({ "metadata": { "resourceVersion": version }, "data": { KEY: record.to_text() } });
     let written = maps.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await;
-    written.map_err(|error| failed("write", &error))?;
+    written.map_err(|error| removal_record_failure("write", &error))?;
     let follow = format!("kubectl get schedules -A{}", global.tail_flags());
     ui.write_stdout(&format!(
         "The scheduler continues, and removes at most a tenth of all copies per minute: `{follow}`\n"
     ))?;
     Ok(Exit::Ok)
+}
+
+fn removal_record_failure(verb: &str, error: &kube::Error) -> CliError {
+    request_failed(&format!("cannot {verb} ConfigMap {NAMESPACE}/{NAME}"), error)
 }
 
 fn nothing_held(cause: &str, record: &RemovalRecord, global: &Global) -> CliError {

@@ -131,20 +131,22 @@ fn count_groups(count: usize) -> String {
 
 /// Returns the groups that the command line names.
 fn choose_groups(known: &Known, args: &RebalanceArgs, global: &Global) -> Result<BTreeSet<String>, CliError> {
-    let missing = |what: &str, name: &str, kinds: &str| {
-        CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {what} {}", visible_cell(name)))
-            .hint(format!("list them: `kubectl get {kinds}{}`", global.tail_flags()))
+    let unknown_group = args.groups.iter().find(|name| !known.groups.contains_key(*name));
+    let unknown_policy = args.policy.as_ref().filter(|policy| known.policies.get(policy).is_none());
+    let missing = match (unknown_group, unknown_policy) {
+        (Some(group), _) => Some(("ScheduleGroup", group, "schedulegroups")),
+        (None, Some(policy)) => Some(("SchedulePolicy", policy, "schedulepolicies")),
+        (None, None) => None,
     };
-    if let Some(unknown) = args.groups.iter().find(|name| !known.groups.contains_key(*name)) {
-        return Err(missing("ScheduleGroup", unknown, "schedulegroups"));
+    if let Some((what, name, kinds)) = missing {
+        let headline = format!("there is no {what} {}", visible_cell(name));
+        return Err(CliError::new(Exit::Failed, "NoSuchObject", headline)
+            .hint(format!("list them: `kubectl get {kinds}{}`", global.tail_flags())));
     }
-    if let Some(policy) = args.policy.as_ref().filter(|policy| known.policies.get(policy).is_none()) {
-        return Err(missing("SchedulePolicy", policy, "schedulepolicies"));
-    }
-    let is_chosen = |(name, group): &(&String, &ScheduleGroup)| {
+    let chosen = known.groups.iter().filter(|(name, group)| {
         args.all || args.groups.contains(name) || args.policy.as_ref() == Some(&group.spec.policy.name)
-    };
-    Ok(known.groups.iter().filter(is_chosen).map(|(name, _)| name.clone()).collect())
+    });
+    Ok(chosen.map(|(name, _)| name.clone()).collect())
 }
 
 /// Decides the groups as the scheduler would, the oldest first, and returns those that would move.
@@ -216,11 +218,12 @@ async fn find_moving_groups(
 
 /// Returns whether a decision puts a group elsewhere, or divides it in another way.
 fn is_placed_elsewhere(decision: &Decision, current: &[Target]) -> bool {
-    let places = |targets: &[Target]| -> BTreeMap<String, String> {
-        let shares = |target: &Target| format!("{:?} {:?}", target.replicas, target.whole);
-        targets.iter().map(|target| (target.cluster.clone(), shares(target))).collect()
-    };
-    decision.scheduled && places(&decision.targets) != places(current)
+    let [decided, current] = [&decision.targets[..], current].map(|targets| {
+        let shares =
+            targets.iter().map(|target| (&target.cluster, format!("{:?} {:?}", target.replicas, target.whole)));
+        shares.collect::<BTreeMap<_, _>>()
+    });
+    decision.scheduled && decided != current
 }
 
 fn format_targets(targets: &[Target]) -> String {
@@ -237,14 +240,9 @@ fn explain_move(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     }
     let resource = decision.chosen.as_ref().and_then(|chosen| chosen.scarcest.as_ref());
     let resource = resource.map_or("the scarcest resource", |(resource, _)| resource);
-    let percent = |left: Option<crate::placement::fraction::Fraction>| {
-        left.map_or(0, crate::placement::fraction::Fraction::as_percent)
-    };
-    format!(
-        "{} % of {resource} stays free there, here only {} % of the scarcest resource",
-        percent(gain.there),
-        percent(gain.here)
-    )
+    let [there, here] =
+        [gain.there, gain.here].map(|left| left.map_or(0, crate::placement::fraction::Fraction::as_percent));
+    format!("{there} % of {resource} stays free there, here only {here} % of the scarcest resource")
 }
 
 fn format_moving_groups(moving: &[MovingGroup]) -> String {

@@ -42,9 +42,10 @@ pub(super) async fn read_lost_plane(
     // One that is damaged names no user that could be kept.
     let own = read_local_kubeconfig(home, name).ok().flatten();
     let patches = args.patches.read_patches()?;
-    let adjust = |values| args.values.apply_values(values);
-    let lost = LostPlane::read_from_archive(source, (name, &global.namespace), patches, own.as_ref(), adjust).await;
-    lost.map_err(|error| restore_error(&error, name, &global.tail_flags()))
+    let lost = LostPlane::read_from_archive(source, (name, &global.namespace), patches, own.as_ref(), |values| {
+        args.values.apply_values(values)
+    });
+    lost.await.map_err(|error| restore_error(&error, name, &global.tail_flags()))
 }
 
 /// Installs the control plane, unless that was done, and restores its data.

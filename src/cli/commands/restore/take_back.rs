@@ -133,13 +133,13 @@ fn confirm_restore(
     site.ui.confirm_by_name(Question::Restore, "control plane", site.name.as_str())
 }
 
+const WITHOUT_SAFETY: &str =
+    "`--no-safety` restores without this backup; the present store is kept on the volumes anyway";
+
 /// Makes a backup of what exists, without keys: those stay as they are.
 async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
-    let without = |error: CliError| {
-        error.hint("`--no-safety` restores without this backup; the present store is kept on the volumes anyway")
-    };
     let access = prepare_etcd_access(&site.client, &site.name, &site.global.namespace, &random_id()).await;
-    let access = access.map_err(|error| without(access_error(&error, &site.name)))?;
+    let access = access.map_err(|error| access_error(&error, &site.name).hint(WITHOUT_SAFETY))?;
     let folder = site.home.control_plane(&site.name);
     file::private_folder(&folder).map_err(|error| local_file_error(&error))?;
     let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
@@ -157,7 +157,7 @@ async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
     };
     let work = write_backup(&request, &mut output, &site.progress);
     let made = until_stopped(site.ui, &site.display, "the backup of the present data", work, std::future::ready(()));
-    made.await?.map_err(|error| without(backup_error(&error)))?;
+    made.await?.map_err(|error| backup_error(&error).hint(WITHOUT_SAFETY))?;
     let path = output.keep().map_err(|error| local_file_error(&error))?;
     site.ui.print_note(&format!("Backup of the present data: {}", path.display()));
     Ok(())
@@ -199,7 +199,6 @@ pub(super) async fn report_restored(
 async fn wait_for_restored_health(site: &Site<'_>) -> Result<(Exit, Option<Client>), CliError> {
     site.display.begin_step("Checking the control plane");
     let end = Instant::now() + HEALTHY_WITHIN;
-    let waiting = |text: &str| site.display.update_step(text);
     let work = async {
         let mut hub = site.connect_own_api().await;
         while hub.is_err() && Instant::now() + POLL < end {
@@ -208,7 +207,8 @@ async fn wait_for_restored_health(site: &Site<'_>) -> Result<(Exit, Option<Clien
         }
         let namespace = site.global.namespace.as_str();
         let own = hub.as_ref().map_err(Clone::clone);
-        let seen = wait_until_healthy(&site.client, own, namespace, None, end, &waiting).await?;
+        let seen =
+            wait_until_healthy(&site.client, own, namespace, None, end, &|text| site.display.update_step(text)).await?;
         Ok::<_, kube::Error>((seen, hub.ok()))
     };
     let seen = until_stopped(site.ui, &site.display, "the check of the control plane", work, std::future::ready(()));

@@ -112,12 +112,12 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
     let mut listed: BTreeMap<String, Vec<User>> = BTreeMap::new();
     let mut mirror = None;
     for kind in kinds {
-        let add = |builder| {
+        let preview = render_preview(kind, &selection, &global.namespace, &patches, |builder| {
             let builder = args.images.apply_image_flags(args.values.apply_values(builder));
             mirror = builder.peek_text("imageRegistry").map_err(|problems| wrong_values(&problems))?;
             args.lock.apply_image_lock(args.own_image.apply_own_image(kind, builder)?)
-        };
-        let preview = render_preview(kind, &selection, &global.namespace, &patches, add).map_err(|why| match why {
+        });
+        let preview = preview.map_err(|why| match why {
             NoPreview::Values(problems) => wrong_values(&problems),
             NoPreview::Other(error) => error,
         })?;
@@ -156,12 +156,12 @@ fn format_copy_commands(
         CliError::usage("Usage", "`-o skopeo` and `-o crane` need `--image-registry MIRROR`")
             .hint("for example: --image-registry mirror.example:5000")
     })?;
-    let line = |listed: &ListedImage| {
+    let lines = listed.iter().map(|listed| {
         let image = strip_mirror(&listed.image, Some(mirror));
         let to = format!("{mirror}/{}", without_digest(image));
         line(&quote_word(&without_tag(image)), &quote_word(&to)) + "\n"
-    };
-    Ok(listed.iter().map(line).collect())
+    });
+    Ok(lines.collect())
 }
 
 /// The images where they come from, as a manifest of hauler.
@@ -207,17 +207,16 @@ fn lock_images<'i>(
     let name = if path == "-" { "standard input" } else { &path };
     let digests = read_file(&path).map_err(Into::into).and_then(|bytes| ImageLock::of_lines(name, &bytes));
     let lock = digests.and_then(|digests| digests.of_images(images)).map_err(|problems| wrong_values(&problems))?;
-    let lines =
-        |between: &str| lock.digest_entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
-    Ok(match format {
-        Some(ImagesFormat::Json) => output::format_json(&lock.to_json()),
-        Some(ImagesFormat::Name) => lines("@"),
-        Some(ImagesFormat::Table) => lines(" "),
+    let between = match format {
+        Some(ImagesFormat::Json) => return Ok(output::format_json(&lock.to_json())),
+        Some(ImagesFormat::Name) => "@",
+        Some(ImagesFormat::Table) => " ",
         // Of a lock there are no copies.
         Some(ImagesFormat::Yaml | ImagesFormat::Skopeo | ImagesFormat::Crane | ImagesFormat::Hauler) | None => {
-            lock.to_yaml()
+            return Ok(lock.to_yaml());
         }
-    })
+    };
+    Ok(lock.digest_entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect())
 }
 
 fn format_images(listed: &[ListedImage]) -> String {

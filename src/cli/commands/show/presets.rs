@@ -62,10 +62,10 @@ fn find_preset(name: &str) -> Result<Preset, CliError> {
 /// The presets that a chart takes.
 pub(crate) fn find_fitting_presets(chart: &Chart) -> Vec<Preset> {
     let schema = chart_choice::values_schema(chart.kind());
-    let fits = |preset: &Preset| {
+    let presets = chart::embedded_presets().filter(|preset| {
         chart.values_builder().file(preset.name, preset.text.as_bytes()).build_checked(schema.clone()).is_ok()
-    };
-    chart::embedded_presets().filter(fits).collect()
+    });
+    presets.collect()
 }
 
 fn list_presets(format: PresetsFormat) -> Result<String, CliError> {
@@ -97,7 +97,7 @@ fn format_presets(listed: &[ListedPreset]) -> String {
     let mut table = Table::new();
     table.load_style(styles::NOTHING).set_header(["PRESET", "CONTROL PLANE", "AGENT", "DESCRIPTION"]);
     for preset in listed {
-        let lines = |kind: Kind| {
+        let [control_plane, agent] = [Kind::ControlPlane, Kind::Agent].map(|kind| {
             let prefix = format!("{kind}/");
             let lines: Vec<&str> = preset.charts.iter().filter_map(|chart| chart.strip_prefix(&prefix)).collect();
             match (lines.first(), lines.last()) {
@@ -105,15 +105,10 @@ fn format_presets(listed: &[ListedPreset]) -> String {
                 (Some(only), _) => (*only).to_owned(),
                 _ => "-".to_owned(),
             }
-        };
+        });
         // The first sentence says what it is for.
         let short = preset.description.split_once(". ").map_or(preset.description.as_str(), |(first, _)| first);
-        table.add_row([
-            preset.name.to_owned(),
-            lines(Kind::ControlPlane),
-            lines(Kind::Agent),
-            short.trim_end_matches('.').to_owned(),
-        ]);
+        table.add_row([preset.name.to_owned(), control_plane, agent, short.trim_end_matches('.').to_owned()]);
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
     lines.join("\n") + "\n"

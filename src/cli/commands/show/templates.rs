@@ -28,8 +28,8 @@ pub(crate) fn run(ui: &Ui, args: &ShowTemplatesArgs) -> Result<Exit, CliError> {
     let (kind, selection) = (args.chart.kind(), args.chart.select_version()?);
     let chart = chart_choice::load_selected_chart(kind, &selection)?;
     let files: Vec<(&str, &str, &str)> = chart.flattened_files().collect();
-    let is = |name: &str, asked: &str| name == asked || name.ends_with(&format!("/{asked}"));
-    if let Some(asked) = args.names.iter().find(|asked| !files.iter().any(|(name, ..)| is(name, asked))) {
+    let unknown = args.names.iter().find(|asked| !files.iter().any(|(name, ..)| is_template_named(name, asked)));
+    if let Some(asked) = unknown {
         let known: Vec<&str> = files.iter().map(|(name, ..)| *name).collect();
         let error = CliError::usage("NoSuchObject", format!("the {kind} chart has no template `{asked}`"));
         return Err(error.did_you_mean(asked, &known).hint(format!("the templates are: {}", known.join(", "))));
@@ -37,7 +37,7 @@ pub(crate) fn run(ui: &Ui, args: &ShowTemplatesArgs) -> Result<Exit, CliError> {
     let one = args.names.len() == 1;
     let mut text = String::new();
     for (name, path, content) in files {
-        if !args.names.is_empty() && !args.names.iter().any(|asked| is(name, asked)) {
+        if !args.names.is_empty() && !args.names.iter().any(|asked| is_template_named(name, asked)) {
             continue;
         }
         // Alone it has the lines that `--explain` counts.
@@ -54,4 +54,8 @@ pub(crate) fn run(ui: &Ui, args: &ShowTemplatesArgs) -> Result<Exit, CliError> {
     }
     ui.write_stdout(&text)?;
     Ok(Exit::Ok)
+}
+
+fn is_template_named(name: &str, asked: &str) -> bool {
+    name == asked || name.ends_with(&format!("/{asked}"))
 }

@@ -68,15 +68,12 @@ fn wrong_manifests(problems: Diagnostics) -> CliError {
 
 /// Adds the files below a folder in the order of their paths; hidden ones are left out.
 fn list_files(folder: &Path, files: &mut Vec<String>) -> Result<(), CliError> {
-    let failed = |error: &std::io::Error| {
+    let listed = std::fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<PathBuf>, _>>());
+    let mut paths = listed.map_err(|error| {
         let headline = format!("cannot list the folder {}", folder.display());
-        CliError::usage("InvalidManifest", headline).because(error)
-    };
-    let entries = std::fs::read_dir(folder).map_err(|error| failed(&error))?;
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for entry in entries {
-        paths.push(entry.map_err(|error| failed(&error))?.path());
-    }
+        CliError::usage("InvalidManifest", headline).because(&error)
+    })?;
     paths.sort();
     for path in paths {
         let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
@@ -108,17 +105,9 @@ fn read_object(
     namespace: &str,
     given: &mut Given,
 ) -> Result<(), Diagnostic> {
-    let wrong = |code: &'static str, path: &str, message: String| {
-        let path: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        Diagnostic::error(code, message).at(manifests.place_of(manifest, &path))
-    };
-    let missing = |field: &str| {
-        let help = "write `apiVersion`, `kind` and `metadata.name` as for `kubectl apply`";
-        wrong("manifest-form", "", format!("the object has no {field}")).help(help)
-    };
-    let api_version = manifest_text(manifest, "/apiVersion").ok_or_else(|| missing("`apiVersion`"))?;
-    let kind = manifest_text(manifest, "/kind").ok_or_else(|| missing("`kind`"))?;
-    manifest_text(manifest, "/metadata/name").ok_or_else(|| missing("`metadata.name`"))?;
+    let api_version = required_text(manifests, manifest, "apiVersion")?;
+    let kind = required_text(manifests, manifest, "kind")?;
+    required_text(manifests, manifest, "metadata.name")?;
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     if (group, kind) == ("policy.fleet-scheduler.io", "SchedulePolicy") {
         given.policies.push(read_policy(manifests, manifest, kinds)?);
@@ -128,7 +117,8 @@ fn read_object(
         let known: Vec<&str> = kinds.iter().map(|kind| kind.kind).chain(["SchedulePolicy"]).collect();
         let message =
             format!("objects of the kind `{}` in {} cannot be placed", visible_cell(kind), visible_cell(api_version));
-        let problem = wrong("manifest-kind", "kind", message);
+        let place = manifests.place_of(manifest, &["kind".to_owned()]);
+        let problem = Diagnostic::error("manifest-kind", message).at(place);
         let of_kind = kinds.iter().find(|one| one.kind == kind);
         return Err(match (of_kind, suggest::find_nearest_word(kind, known.iter().copied())) {
             (Some(one), _) => problem.help(format!("write `apiVersion: {}`", one.api_version())),
@@ -143,7 +133,7 @@ fn read_object(
     let object = SourceObject::from_manifest(&json);
     let object = object.map_err(|error| {
         let help = "see what the API server reports: `kubectl apply --dry-run=server -f FILE`";
-        wrong("manifest-object", "", error.to_string()).help(help)
+        Diagnostic::error("manifest-object", error.to_string()).at(manifests.place_of(manifest, &[])).help(help)
     })?;
     given.objects.push(object);
     Ok(())
@@ -160,49 +150,65 @@ fn set_namespace(json: &mut Value, kind: &Placeable, namespace: &str) {
     }
 }
 
+/// The text of a field without which there is no object.
+#[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
+fn required_text<'m>(manifests: &Manifests, manifest: &'m ManifestObject, field: &str) -> Result<&'m str, Diagnostic> {
+    manifest_text(manifest, &format!("/{}", field.replace('.', "/"))).ok_or_else(|| {
+        Diagnostic::error("manifest-form", format!("the object has no `{field}`"))
+            .at(manifests.place_of(manifest, &[]))
+            .help("write `apiVersion`, `kind` and `metadata.name` as for `kubectl apply`")
+    })
+}
+
 /// Reads a policy as strictly as the API server does.
 #[expect(clippy::result_large_err, reason = "one of each file that is wrong")]
 fn read_policy(manifests: &Manifests, manifest: &ManifestObject, kinds: &Kinds) -> Result<SchedulePolicy, Diagnostic> {
-    let help = "see the fields: `kubectl explain schedulepolicy.spec`, and docs/placement.md";
-    let name = manifest_text(manifest, "/metadata/name").unwrap_or_default();
-    let wrong = |path: &[String], why: String| {
-        let message = format!("SchedulePolicy `{}` is not valid: {why}", visible_cell(name));
-        Diagnostic::error("manifest-policy", message).at(manifests.place_of(manifest, path)).help(help)
-    };
     let definition = serde_json::to_value(SchedulePolicy::crd()).unwrap_or_default();
     let schema =
         definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").cloned().unwrap_or_default();
     let spec = &manifest.json["spec"];
     if let Some(path) = find_unknown_field(&schema, spec, &mut vec!["spec".to_owned()]) {
-        return Err(wrong(&path, format!("there is no field `{}`", path.join("."))));
+        let why = format!("there is no field `{}`", path.join("."));
+        return Err(invalid_policy(manifests, manifest, &path, &why));
     }
     if let Ok(validator) = jsonschema::validator_for(&schema)
         && let Some(error) = validator.iter_errors(spec).next()
     {
         let below = error.instance_path().to_string();
         let path: Vec<String> = format!("spec{below}").split('/').map(str::to_owned).collect();
-        return Err(wrong(&path, format!("{}: {error}", path.join("."))));
+        return Err(invalid_policy(manifests, manifest, &path, &format!("{}: {error}", path.join("."))));
     }
-    let mut policy: SchedulePolicy =
-        serde_json::from_value(manifest.json.clone()).map_err(|error| wrong(&[], error.to_string()))?;
+    let mut policy: SchedulePolicy = serde_json::from_value(manifest.json.clone())
+        .map_err(|error| invalid_policy(manifests, manifest, &[], &error.to_string()))?;
     (policy.metadata.creation_timestamp, policy.status) = (None, None);
-    let at = |field: &str| ["spec".to_owned(), field.to_owned()];
     let spread = policy.spec.spread_constraints.as_ref();
     let shares = spread.map(|spread| spread.percentage_split.as_slice()).unwrap_or_default();
     let sum: i32 = shares.iter().map(|share| share.percentage).fold(0, i32::saturating_add);
     if !shares.is_empty() && sum != 100 {
-        return Err(wrong(&at("spreadConstraints"), format!("the percentages add up to {sum}, not to 100")));
+        let path = ["spec", "spreadConstraints"].map(str::to_owned);
+        let why = format!("the percentages add up to {sum}, not to 100");
+        return Err(invalid_policy(manifests, manifest, &path, &why));
     }
     if let Some(by) = &policy.spec.group_by
         && (by.label_key.is_some() == by.namespace || by.across_namespaces && by.label_key.is_none())
     {
         let why = "groupBy has exactly one of `labelKey` and `namespace: true`; `acrossNamespaces` needs `labelKey`";
-        return Err(wrong(&at("groupBy"), why.to_owned()));
+        return Err(invalid_policy(manifests, manifest, &["spec", "groupBy"].map(str::to_owned), why));
     }
     match find_policy_fault(kinds, &policy) {
-        Some((reason, why)) => Err(wrong(&["spec".to_owned()], format!("{reason}: {why}"))),
+        Some((reason, why)) => {
+            Err(invalid_policy(manifests, manifest, &["spec".to_owned()], &format!("{reason}: {why}")))
+        }
         None => Ok(policy),
     }
+}
+
+fn invalid_policy(manifests: &Manifests, manifest: &ManifestObject, path: &[String], why: &str) -> Diagnostic {
+    let name = manifest_text(manifest, "/metadata/name").unwrap_or_default();
+    let message = format!("SchedulePolicy `{}` is not valid: {why}", visible_cell(name));
+    Diagnostic::error("manifest-policy", message)
+        .at(manifests.place_of(manifest, path))
+        .help("see the fields: `kubectl explain schedulepolicy.spec`, and docs/placement.md")
 }
 
 /// Finds the first field of a value that a schema does not have.

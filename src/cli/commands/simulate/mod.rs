@@ -186,17 +186,18 @@ fn check_cluster_name(state: &FleetState, name: &str) -> Result<(), CliError> {
 
 /// Reads `KIND/NAMESPACE/NAME=N`.
 fn parse_scale(kinds: &Kinds, text: &str) -> Result<(ObjectKey, i64), CliError> {
-    let wrong = |why: &str| {
-        CliError::usage("InvalidScale", format!("cannot read `--scale {}`: {why}", visible_cell(text)))
-            .hint("write KIND/NAMESPACE/NAME=N, such as `--scale deployment/shop/web=5`")
-    };
-    let (object, replicas) = text.split_once('=').ok_or_else(|| wrong("there is no `=`"))?;
+    let (object, replicas) = text.split_once('=').ok_or_else(|| invalid_scale(text, "there is no `=`"))?;
     let [kind, namespace, name] = object.split('/').collect::<Vec<_>>()[..] else {
-        return Err(wrong("kind, namespace and name are expected"));
+        return Err(invalid_scale(text, "kind, namespace and name are expected"));
     };
     let kind = find_kind(kinds, kind)
-        .ok_or_else(|| wrong(&format!("`{}` is not a kind that can be placed", visible_cell(kind))))?;
+        .ok_or_else(|| invalid_scale(text, &format!("`{}` is not a kind that can be placed", visible_cell(kind))))?;
     let replicas = replicas.parse::<i32>().ok().filter(|replicas| *replicas >= 0);
-    let replicas = replicas.ok_or_else(|| wrong("a number of replicas is expected after `=`"))?;
+    let replicas = replicas.ok_or_else(|| invalid_scale(text, "a number of replicas is expected after `=`"))?;
     Ok((ObjectKey::new(kind.group, kind.kind, namespace, name), replicas.into()))
+}
+
+fn invalid_scale(text: &str, why: &str) -> CliError {
+    CliError::usage("InvalidScale", format!("cannot read `--scale {}`: {why}", visible_cell(text)))
+        .hint("write KIND/NAMESPACE/NAME=N, such as `--scale deployment/shop/web=5`")
 }

@@ -42,71 +42,75 @@ struct Recording<S> {
 
 /// Writes a stripped state; the same state is always the same bytes.
 pub(super) fn write_recording(path: &Path, state: &FleetState) -> Result<(), CliError> {
-    let failed = |error: &(dyn std::error::Error + 'static)| {
-        CliError::usage("BadRecording", format!("cannot write the recording {}", path.display())).because(error)
-    };
     let text = output::format_json(&Recording { format: FORMAT, fleet: state });
     let mut bytes = text.into_bytes();
     if path.extension().is_some_and(|ending| ending == "gz") {
         // Neither a time nor a name is in it.
         let mut writer = GzBuilder::new().write(Vec::new(), Compression::best());
-        writer.write_all(&bytes).map_err(|error| failed(&error))?;
-        bytes = writer.finish().map_err(|error| failed(&error))?;
+        let written = writer.write_all(&bytes).and_then(|()| writer.finish());
+        bytes = written.map_err(|error| unwritable_recording(path, &error))?;
     }
-    file::replace_file(path, &bytes, 0o644).map_err(|error| failed(&error))
+    file::replace_file(path, &bytes, 0o644).map_err(|error| unwritable_recording(path, &error))
+}
+
+fn unwritable_recording(path: &Path, error: &(dyn std::error::Error + 'static)) -> CliError {
+    CliError::usage("BadRecording", format!("cannot write the recording {}", path.display())).because(error)
 }
 
 /// Reads a recording.
 pub(super) fn read_recording(path: &Path) -> Result<FleetState, CliError> {
     let shown = path.display();
-    let wrong = |headline: String| {
-        CliError::usage("BadRecording", headline)
-            .hint("record the fleet again: `fleetctl simulate --context NAME --record FILE`")
-            .hint_of_reason()
-    };
-    let unreadable =
-        |error: &(dyn std::error::Error + 'static)| wrong(format!("cannot read the recording {shown}")).because(error);
-    let opened = File::open(path).map_err(file::wrap_io_error("read", path)).map_err(|error| unreadable(&error))?;
     let mut bytes = Vec::new();
-    let mut first = opened.take(LARGEST + 1);
-    first.read_to_end(&mut bytes).map_err(file::wrap_io_error("read", path)).map_err(|error| unreadable(&error))?;
+    let read = File::open(path).and_then(|opened| opened.take(LARGEST + 1).read_to_end(&mut bytes));
+    read.map_err(file::wrap_io_error("read", path)).map_err(|error| unreadable_recording(path, &error))?;
     if bytes.starts_with(&GZIP) {
         let mut plain = Vec::new();
         let read = GzDecoder::new(bytes.as_slice()).take(LARGEST + 1).read_to_end(&mut plain);
-        read.map_err(|error| unreadable(&error))?;
+        read.map_err(|error| unreadable_recording(path, &error))?;
         bytes = plain;
     }
     if bytes.len() as u64 > LARGEST {
-        return Err(wrong(format!("the recording {shown} is larger than {} MiB", LARGEST >> 20)));
+        return Err(bad_recording(format!("the recording {shown} is larger than {} MiB", LARGEST >> 20)));
     }
-    // The messages of the parser end with line and column, and quote at most a name.
-    let not_one = |error: &serde_json::Error| {
-        wrong(format!("{shown} is not a recording of a fleet")).cause(visible_line(&error.to_string()))
-    };
-    let header: Header = serde_json::from_slice(&bytes).map_err(|error| not_one(&error))?;
+    let header: Header = serde_json::from_slice(&bytes).map_err(|error| malformed_recording(path, &error))?;
     if header.format != FORMAT {
         let headline = format!(
             "the recording {shown} has format {}, and this version of fleetctl reads format {FORMAT}",
             header.format
         );
-        return Err(wrong(headline).hint("or use a newer version of fleetctl"));
+        return Err(bad_recording(headline).hint("or use a newer version of fleetctl"));
     }
-    let recording: Recording<FleetState> = serde_json::from_slice(&bytes).map_err(|error| not_one(&error))?;
+    let recording: Recording<FleetState> =
+        serde_json::from_slice(&bytes).map_err(|error| malformed_recording(path, &error))?;
     let mut state = recording.fleet;
     state.strip_again();
     Ok(state)
 }
 
+fn unreadable_recording(path: &Path, error: &(dyn std::error::Error + 'static)) -> CliError {
+    bad_recording(format!("cannot read the recording {}", path.display())).because(error)
+}
+
+/// The messages of the parser end with line and column, and quote at most a name.
+fn malformed_recording(path: &Path, error: &serde_json::Error) -> CliError {
+    bad_recording(format!("{} is not a recording of a fleet", path.display())).cause(visible_line(&error.to_string()))
+}
+
+fn bad_recording(headline: String) -> CliError {
+    CliError::usage("BadRecording", headline)
+        .hint("record the fleet again: `fleetctl simulate --context NAME --record FILE`")
+        .hint_of_reason()
+}
+
 /// Returns the kinds that a state's control plane places.
 pub(super) fn read_kinds(state: &FleetState) -> Kinds {
-    let text = |text: &str| -> &'static str { text.to_owned().leak() };
     let added = state.added_kinds.iter().take(MOST_KINDS).filter_map(|(kind, namespaced)| {
         let [group, version, kind] = kind.split('/').collect::<Vec<_>>()[..] else { return None };
         let placeable = Placeable {
-            group: text(group),
-            version: text(version),
-            kind: text(kind),
-            plural: text(&format!("{}s", kind.to_lowercase())),
+            group: group.to_owned().leak(),
+            version: version.to_owned().leak(),
+            kind: kind.to_owned().leak(),
+            plural: format!("{}s", kind.to_lowercase()).leak(),
             namespaced: *namespaced,
             wave: WAVE_REST,
         };

@@ -8,7 +8,7 @@ use crate::api::util::text::visible_line;
 use crate::cli::output::table::{Columns, table_row};
 use crate::placement::explain::format_amount;
 use crate::placement::proposal::cause_text;
-use crate::placement::simulate::{ClusterOutcome, Placement, RejectedRow, Simulation, TargetOutcome};
+use crate::placement::simulate::{ClusterOutcome, Placement, Simulation, TargetOutcome};
 
 /// Most names in a cell.
 const NAMED: usize = 5;
@@ -27,10 +27,11 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
     let without = without.into_iter().filter(|one| is_wide || one.asked || !one.before.is_empty());
     let rows = without.flat_map(|one| {
         let title = one.format_title();
-        let row = move |row: &RejectedRow| {
-            table_row([&title, &first_of(row.clusters.clone(), NAMED, ", "), &row.reason, &row.detail])
-        };
-        one.rejected.iter().map(row).collect::<Vec<_>>()
+        let rows = one
+            .rejected
+            .iter()
+            .map(|row| table_row([&title, &first_of(row.clusters.clone(), NAMED, ", "), &row.reason, &row.detail]));
+        rows.collect::<Vec<_>>()
     });
     push_table(&mut text, "Without a place, by cluster:", ["OBJECTS", "CLUSTER", "REASON", "DETAIL"], rows, most);
     let unplaced = outcome.unplaced.iter().map(|one| table_row([&one.object, &one.why]));
@@ -41,12 +42,12 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
         table_row([&one.object, &format_names(&one.from), &format_names(&one.to), &cause])
     });
     push_table(&mut text, "Copies that change their clusters:", ["OBJECT", "LEAVE", "GET", "CAUSE"], moves, most);
-    let is_shown = |one: &&ClusterOutcome| {
-        is_wide || one.state == "Removed" || one.before != one.after || one.groups_before != one.groups
-    };
-    let clusters = outcome.clusters.iter().filter(is_shown).map(cluster_row);
+    let clusters = outcome
+        .clusters
+        .iter()
+        .filter(|one| is_wide || one.state == "Removed" || one.before != one.after || one.groups_before != one.groups);
     let titles = ["CLUSTER", "STATE", "NODES", "CPU FREE", "MEMORY FREE", "PODS FREE", "GROUPS"];
-    push_table(&mut text, "Clusters, before and after:", titles, clusters, most);
+    push_table(&mut text, "Clusters, before and after:", titles, clusters.map(cluster_row), most);
     for note in &outcome.notes {
         let _ = writeln!(text, "note: {}", visible_line(note));
     }
@@ -100,14 +101,13 @@ fn placement_row(placement: &Placement) -> Vec<String> {
 }
 
 fn cluster_row(cluster: &ClusterOutcome) -> Vec<String> {
-    let free = |name: &str| {
+    let [cpu, memory, pods] = RESOURCES.map(|name| {
         let [before, after] = [&cluster.before, &cluster.after].map(|amounts| {
             let found = amounts.iter().find(|one| one.resource == name);
             found.map_or_else(|| "-".to_owned(), |one| format_amount(name, one.free))
         });
         if before == after { after } else { format!("{before} -> {after}") }
-    };
-    let [cpu, memory, pods] = RESOURCES.map(free);
+    });
     let groups = match (cluster.groups_before.len(), cluster.groups.len()) {
         (before, after) if before == after => after.to_string(),
         (before, after) => format!("{before} -> {after}"),

@@ -92,8 +92,8 @@ pub(crate) async fn observe_with_progress(
             return by_file(global, wanted, error).await;
         }
     };
-    let is_there = |name: &ControlPlaneName| installed.iter().any(|other| other == name.as_str());
-    let installed = if wanted.as_ref().map_or(installed.is_empty(), |name| !is_there(name)) {
+    let named = wanted.as_ref().map(|name| installed.iter().any(|other| other == name.as_str()));
+    let installed = if named.map_or(installed.is_empty(), |is_installed| !is_installed) {
         let begun = installed_status::list_begun_installs(&there.client, &global.namespace, wanted.as_ref()).await;
         begun.iter().map(ToString::to_string).chain(installed).collect()
     } else {
@@ -163,21 +163,23 @@ async fn own_api(there: &Connected, namespace: &str) -> Option<Option<ControlPla
     let secrets: Api<Secret> = Api::namespaced(there.client.clone(), namespace);
     let (definition, secret) =
         tokio::join!(definitions.get_metadata_opt(Cluster::crd_name()), secrets.get_metadata_opt(INIT_SECRET));
-    let by_file = || {
-        let home = Home::of_user().ok()?;
-        // A folder that cannot be read is told where nothing else is known.
-        let names = find_local_control_planes(&home).unwrap_or_default();
-        names.into_iter().find(|name| leads_to(&home.kubeconfig_path(name), &there.server))
-    };
     match definition {
         // A copy of the Secret is in every workload cluster, too, so it counts only beside the definition.
         Ok(Some(_)) => {
             let secret = secret.ok().flatten();
             let label = secret.and_then(|secret| secret.labels().get(LABEL_INSTANCE)?.parse().ok());
-            Some(label.or_else(by_file))
+            Some(label.or_else(|| find_name_by_file(&there.server)))
         }
-        _ => by_file().map(Some),
+        _ => find_name_by_file(&there.server).map(Some),
     }
+}
+
+/// Finds the control plane whose kubeconfig on this machine leads to an API server.
+fn find_name_by_file(server: &str) -> Option<ControlPlaneName> {
+    let home = Home::of_user().ok()?;
+    // A folder that cannot be read is told where nothing else is known.
+    let names = find_local_control_planes(&home).unwrap_or_default();
+    names.into_iter().find(|name| leads_to(&home.kubeconfig_path(name), server))
 }
 
 /// Returns whether a kubeconfig leads to an API server.
@@ -243,17 +245,16 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
             return Err(told.hint(local_kubeconfig_remedy(&name, &why)));
         }
     };
-    let way = format!("by {}", file.display());
-    let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
+    let unanswered = format!("and its own API, by {}, does not answer", file.display());
     let hub = match health::connect_control_plane_api(&kubeconfig).await {
         Ok(hub) => hub,
-        Err(why) => return Err(error.cause(failed(&why))),
+        Err(why) => return Err(error.cause(format!("{unanswered}: {why}"))),
     };
     let why = error.causes.last().unwrap_or(&error.headline).clone();
     let seen = from_inside(global, name, &hub, why).await?;
     match &seen.health.facts.inside {
         Ok(_) => Ok(seen),
-        Err(why) => Err(error.cause(failed(why))),
+        Err(why) => Err(error.cause(format!("{unanswered}: {why}"))),
     }
 }
 

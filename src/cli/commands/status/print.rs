@@ -10,7 +10,7 @@ use super::StatusFormat;
 use super::observe::Seen;
 use crate::api::util::text::{visible_cell, visible_lines, visible_list};
 use crate::chart::output;
-use crate::check::inside::{COMPONENTS, Component, Member, View};
+use crate::check::inside::{COMPONENTS, Component, View};
 use crate::check::{Judged, Problem};
 use crate::cli::args::global::Global;
 use crate::cli::output::error::CliError;
@@ -114,17 +114,6 @@ fn build_status_document<'s>(
     let facts = &seen.health.facts;
     let inside = facts.inside.as_ref().ok();
     let components = facts.components.as_ref().ok();
-    let component = |found: &BTreeMap<&'static str, Component>| {
-        let known = COMPONENTS.iter().filter_map(|(name, _)| Some((*name, found.get(name)?)));
-        known
-            .map(|(name, found)| ComponentEntry {
-                name,
-                state: found.describe_state(),
-                wanted: found.wanted,
-                ready: found.ready,
-            })
-            .collect()
-    };
     let sound = seen.is_sound();
     StatusDocument {
         name: seen.name.as_str(),
@@ -139,16 +128,16 @@ fn build_status_document<'s>(
         exit_code: if sound { Exit::Ok } else { Exit::Unhealthy } as u8,
         version: seen.installation.version.as_deref(),
         kubernetes_version: inside.and_then(|inside| inside.kubernetes_version.as_deref()),
-        components: components.map(component),
+        components: components.map(list_component_entries),
         clusters: inside.map(|inside| {
-            let entry = |member: &'s Member| ClusterEntry {
+            let entries = inside.members.iter().map(|member| ClusterEntry {
                 name: &member.name,
                 ready: member.ready,
                 reason: &member.reason,
                 kubernetes_version: &member.kubernetes_version,
                 agent_version: &member.agent_version,
-            };
-            inside.members.iter().map(entry).collect()
+            });
+            entries.collect()
         }),
         policies: inside.map(|inside| inside.policies),
         checks,
@@ -156,23 +145,31 @@ fn build_status_document<'s>(
     }
 }
 
+fn list_component_entries(found: &BTreeMap<&'static str, Component>) -> Vec<ComponentEntry> {
+    let known = COMPONENTS.iter().filter_map(|(name, _)| Some((*name, found.get(name)?)));
+    let entries = known.map(|(name, found)| ComponentEntry {
+        name,
+        state: found.describe_state(),
+        wanted: found.wanted,
+        ready: found.ready,
+    });
+    entries.collect()
+}
+
 /// Returns the line on the sides that were seen; in the plain status only where one was not.
 fn format_view_line(ui: &Ui, seen: &Seen) -> String {
     let facts = &seen.health.facts;
-    let why = |missing: Option<&String>| missing.map(|why| visible_list(why).into_owned()).unwrap_or_default();
-    match seen.view() {
-        View::Both => "Sources: the hosting cluster and the control plane's API\n".to_owned(),
-        View::HostingCluster => format!(
-            "Source: the hosting cluster only, because the control plane's API does not answer: {} {}\n",
-            why(facts.inside.as_ref().err()),
-            ui.mark(Mark::Warning)
-        ),
-        View::ControlPlane | View::Nothing => format!(
-            "Source: the control plane's API only, without the hosting cluster: {} {}\n",
-            why(facts.components.as_ref().err()),
-            ui.mark(Mark::Warning)
-        ),
-    }
+    let (source, missing) = match seen.view() {
+        View::Both => return "Sources: the hosting cluster and the control plane's API\n".to_owned(),
+        View::HostingCluster => {
+            ("the hosting cluster only, because the control plane's API does not answer", facts.inside.as_ref().err())
+        }
+        View::ControlPlane | View::Nothing => {
+            ("the control plane's API only, without the hosting cluster", facts.components.as_ref().err())
+        }
+    };
+    let why = missing.map(|why| visible_list(why)).unwrap_or_default();
+    format!("Source: {source}: {why} {}\n", ui.mark(Mark::Warning))
 }
 
 /// The blocks of the specification, then what else is wrong, the worst first.
@@ -204,13 +201,11 @@ fn format_wide_status(ui: &Ui, global: &Global, seen: &Seen) -> String {
     let members = inside.map(|inside| inside.members.as_slice()).unwrap_or_default();
     if !members.is_empty() {
         let titles = table_row(["CLUSTER", "READY", "STATUS", "K8S-VERSION", "AGENT"]);
-        let line = |member: &Member| {
+        let lines = members.iter().map(|member| {
             let ready = if member.ready { "True" } else { "False" };
-            let cells: [&str; 5] =
-                [&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version];
-            table_row(cells)
-        };
-        let rows: Vec<Vec<String>> = std::iter::once(titles).chain(members.iter().map(line)).collect();
+            table_row([&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version])
+        });
+        let rows: Vec<Vec<String>> = std::iter::once(titles).chain(lines).collect();
         text += &format!("\n{}", Columns::from_rows(&rows).format_lines(&rows));
     }
     text
@@ -240,9 +235,11 @@ fn all_failures(seen: &Seen) -> impl Iterator<Item = (&Judged, &Problem)> {
 
 /// The first thing that is wrong, in a line.
 pub(super) fn first_failure(seen: &Seen) -> String {
-    let line = |(judged, problem): (&Judged, &Problem)| format!("{}: {}", judged.title, problem.what);
-    let cause = seen.causes.first().map(ToString::to_string);
-    cause.or_else(|| all_failures(seen).next().map(line)).unwrap_or_default()
+    if let Some(cause) = seen.causes.first() {
+        return cause.to_string();
+    }
+    let failure = all_failures(seen).next();
+    failure.map_or_else(String::new, |(judged, problem)| format!("{}: {}", judged.title, problem.what))
 }
 
 /// The error of a wait whose time is up.

@@ -155,32 +155,42 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A copy, and how many pods it should have and has on nodes, if its agent has reported that.
+    fn copy_with_pods(kind: &str, pods: Option<(i64, i64)>) -> Schedule {
+        let group = match kind {
+            "Deployment" => "apps",
+            "Job" => "batch",
+            _ => "",
+        };
+        let status =
+            pods.map(|(desired, bound)| json!({ "pods": { "desired": desired, "bound": bound, "counted": 0 } }));
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule", "metadata": { "name": "x" },
+            "spec": { "manifest": "{}", "hash": "h",
+                "sourceRef": { "group": group, "version": "v1", "kind": kind, "namespace": "shop", "name": "web", "uid": "u" } },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
     #[test]
     fn what_runs_pods_is_waited_for_and_what_has_ended_is_not() {
-        let copy = |kind: &str, pods: Option<(i64, i64)>| -> Schedule {
-            let group = match kind {
-                "Deployment" => "apps",
-                "Job" => "batch",
-                _ => "",
-            };
-            let counts = |(desired, bound)| json!({ "pods": { "desired": desired, "bound": bound, "counted": 0 } });
-            let status = pods.map(counts);
-            serde_json::from_value(json!({
-                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule", "metadata": { "name": "x" },
-                "spec": { "manifest": "{}", "hash": "h",
-                    "sourceRef": { "group": group, "version": "v1", "kind": kind, "namespace": "shop", "name": "web", "uid": "u" } },
-                "status": status,
-            }))
-            .unwrap()
-        };
-        let running = |kind: &str, pods| is_running(&copy(kind, pods));
         let (none, one, waits) = (Some((0, 0)), Some((1, 1)), Some((1, 0)));
-        assert!(running("Deployment", None) && running("Deployment", none) && running("Job", one));
-        assert!(running("Job", None), "its agent has not reported yet");
-        assert!(running("Job", waits) && running("Pod", waits), "it has no node yet, or is between two tries");
-        assert!(running("Job", Some((0, 1))), "its last pod is still there");
-        assert!(!running("Job", none) && !running("Pod", none));
-        assert!(!running("ConfigMap", None) && !running("Namespace", None));
-        assert_eq!(format_copy(&copy("Job", None)), "job/web -n shop");
+        for (kind, pods, running, why) in [
+            ("Deployment", None, true, "it never ends"),
+            ("Deployment", none, true, "it never ends"),
+            ("Job", one, true, "it has a pod"),
+            ("Job", None, true, "its agent has not reported yet"),
+            ("Job", waits, true, "it has no node yet, or is between two tries"),
+            ("Pod", waits, true, "it has no node yet"),
+            ("Job", Some((0, 1)), true, "its last pod is still there"),
+            ("Job", none, false, "it has ended"),
+            ("Pod", none, false, "it has ended"),
+            ("ConfigMap", None, false, "it runs no pods"),
+            ("Namespace", None, false, "it runs no pods"),
+        ] {
+            assert_eq!(is_running(&copy_with_pods(kind, pods)), running, "{kind}: {why}");
+        }
+        assert_eq!(format_copy(&copy_with_pods("Job", None)), "job/web -n shop");
     }
 }

@@ -116,36 +116,41 @@ mod tests {
 
     #[test]
     fn edits_are_read_as_kubectl_writes_them() {
-        let set = |key: &str, value: &str, effect: &str| Ok(TaintEdit::Set(taint(key, value, effect)));
-        let remove = |key: &str, effect: Option<&str>| {
-            Ok(TaintEdit::Remove { key: key.to_owned(), effect: effect.map(str::to_owned) })
-        };
-        assert_eq!("gpu=yes:NoSchedule".parse(), set("gpu", "yes", "NoSchedule"));
-        assert_eq!("example.com/gpu:NoExecute".parse(), set("example.com/gpu", "", "NoExecute"));
-        assert_eq!("gpu-".parse(), remove("gpu", None));
-        assert_eq!("gpu:NoSchedule-".parse(), remove("gpu", Some("NoSchedule")));
-        assert_eq!("gpu=yes:NoSchedule-".parse(), remove("gpu", Some("NoSchedule")));
+        for (text, set) in [
+            ("gpu=yes:NoSchedule", taint("gpu", "yes", "NoSchedule")),
+            ("example.com/gpu:NoExecute", taint("example.com/gpu", "", "NoExecute")),
+        ] {
+            assert_eq!(text.parse(), Ok(TaintEdit::Set(set)), "{text}");
+        }
+        for (text, effect) in
+            [("gpu-", None), ("gpu:NoSchedule-", Some("NoSchedule")), ("gpu=yes:NoSchedule-", Some("NoSchedule"))]
+        {
+            let removed = TaintEdit::Remove { key: "gpu".to_owned(), effect: effect.map(str::to_owned) };
+            assert_eq!(text.parse(), Ok(removed), "{text}");
+        }
         for wrong in ["", "-", "gpu", "gpu=yes", "gpu:Never", "gpu=a b:NoSchedule", "/x:NoSchedule", "a/b/c:NoSchedule"]
         {
             assert!(wrong.parse::<TaintEdit>().is_err(), "{wrong}");
         }
     }
 
+    fn apply_edit_text(old: &[Taint], edit: &str, overwrite: bool) -> Result<Vec<Taint>, EditError> {
+        apply_edits(old, &[edit.parse().unwrap()], overwrite)
+    }
+
     #[test]
     fn a_taint_is_set_changed_and_removed() {
         let old = [taint("a", "", "NoSchedule"), taint("b", "1", "NoExecute")];
-        let edited = |edits: &[&str], overwrite| {
-            let edits: Vec<TaintEdit> = edits.iter().map(|edit| edit.parse().unwrap()).collect();
-            apply_edits(&old, &edits, overwrite)
-        };
-        assert_eq!(edited(&["a:NoSchedule"], false), Ok(old.to_vec()), "nothing to change");
-        assert_eq!(edited(&["c=2:NoSchedule"], false).unwrap()[2], taint("c", "2", "NoSchedule"));
+        assert_eq!(apply_edit_text(&old, "a:NoSchedule", false), Ok(old.to_vec()), "nothing to change");
+        assert_eq!(apply_edit_text(&old, "c=2:NoSchedule", false).unwrap()[2], taint("c", "2", "NoSchedule"));
         let other =
             EditError::HasOtherValue { key: "b".to_owned(), effect: "NoExecute".to_owned(), value: "1".to_owned() };
-        assert_eq!(edited(&["b=2:NoExecute"], false), Err(other));
-        assert_eq!(edited(&["b=2:NoExecute"], true).unwrap()[1], taint("b", "2", "NoExecute"));
-        assert_eq!(edited(&["b-"], false), Ok(vec![old[0].clone()]));
-        assert_eq!(edited(&["b:NoExecute-"], false), Ok(vec![old[0].clone()]));
-        assert_eq!(edited(&["b:NoSchedule-"], false), Err(EditError::NotFound("b:NoSchedule".to_owned())));
+        assert_eq!(apply_edit_text(&old, "b=2:NoExecute", false), Err(other));
+        assert_eq!(apply_edit_text(&old, "b=2:NoExecute", true).unwrap()[1], taint("b", "2", "NoExecute"));
+        for edit in ["b-", "b:NoExecute-"] {
+            assert_eq!(apply_edit_text(&old, edit, false), Ok(vec![old[0].clone()]), "{edit}");
+        }
+        let missing = EditError::NotFound("b:NoSchedule".to_owned());
+        assert_eq!(apply_edit_text(&old, "b:NoSchedule-", false), Err(missing));
     }
 }

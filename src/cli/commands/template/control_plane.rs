@@ -7,7 +7,7 @@ use super::keys::{self, KeysArgs};
 use super::output::OutputArgs;
 use super::outside_row;
 use crate::api::version::KubeMinor;
-use crate::chart::output;
+use crate::chart::{Diagnostics, Rendered, output};
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::object_name::explained_field;
@@ -69,22 +69,11 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
         );
     }
     let plan = plan.for_printing();
-    let undecided = |missing| {
-        CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` is required"))
-            .cause(
-                "certificates and kubeconfigs contain the address of the API server, and that address cannot be looked \
-                 up without a cluster",
-            )
-            .hint(
-                "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
-                 for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
-            )
-    };
     let kind = plan.values.exposure.kind;
     let endpoint = match exposure::endpoint_from_values(&plan.values.exposure) {
         Ok(endpoint) => endpoint,
         Err(_) if plan.address_is_awaited(kind) => exposure::unknown_endpoint(kind),
-        Err(missing) => return Err(undecided(missing)),
+        Err(missing) => return Err(undecided_exposure(missing)),
     };
     let home = connect::find_home()?;
     let keys = &args.keys;
@@ -104,20 +93,48 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     } else {
         keys.read_keys(&home, &plan, &endpoint)?
     };
-    let render = || {
-        let mut rendered = plan.render_control_plane(&endpoint, &found.files)?;
-        rendered.objects.iter_mut().for_each(keys::make_keys_immutable);
-        Ok(if keys.without_keys { keys::remove_key_secrets(rendered) } else { rendered })
-    };
-    let manifests = || {
-        if keys.without_keys {
-            return Ok(vec![output::yaml_stream(render()?.objects.iter().map(|object| &object.json))]);
-        }
-        plan.control_plane_manifests(&endpoint, &found.files, keys::make_keys_immutable)
-    };
-    args.output.print_output(ui, manifests, render)?;
+    let printed =
+        PrintedRelease { plan: &plan, endpoint: &endpoint, files: &found.files, without_keys: keys.without_keys };
+    args.output.print_output(ui, || printed.render_printed_manifests(), || printed.render_printed_objects())?;
     keys.report_keys(ui, &home, &plan, &found, is_printed)?;
     Ok(Exit::Ok)
+}
+
+/// What is printed, with its keys or without them.
+struct PrintedRelease<'p> {
+    plan: &'p Plan,
+    endpoint: &'p exposure::Endpoint,
+    files: &'p pki::Files,
+    without_keys: bool,
+}
+
+impl PrintedRelease<'_> {
+    fn render_printed_objects(&self) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.plan.render_control_plane(self.endpoint, self.files)?;
+        rendered.objects.iter_mut().for_each(keys::make_keys_immutable);
+        Ok(if self.without_keys { keys::remove_key_secrets(rendered) } else { rendered })
+    }
+
+    fn render_printed_manifests(&self) -> Result<Vec<String>, Diagnostics> {
+        if self.without_keys {
+            return Ok(vec![output::yaml_stream(
+                self.render_printed_objects()?.objects.iter().map(|object| &object.json),
+            )]);
+        }
+        self.plan.control_plane_manifests(self.endpoint, self.files, keys::make_keys_immutable)
+    }
+}
+
+fn undecided_exposure(missing: &str) -> CliError {
+    CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` is required"))
+        .cause(
+            "certificates and kubeconfigs contain the address of the API server, and that address cannot be looked \
+             up without a cluster",
+        )
+        .hint(
+            "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
+             for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
+        )
 }
 
 /// New keys would lock out all users of the existing control plane.

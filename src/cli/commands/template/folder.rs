@@ -76,8 +76,9 @@ pub(super) fn write_object_files(folder: &Path, objects: &[Object], format: Form
 fn read_file_index(folder: &Path) -> Result<BTreeSet<String>, CliError> {
     let text = file::read_text(&folder.join(INDEX), LARGEST_INDEX).map_err(|error| refused_file_error(&error))?;
     let text = text.unwrap_or_default();
-    let is_plain = |name: &&str| !name.starts_with('.') && !name.contains(['/', '\\', '\0']) && is_manifest(name);
-    Ok(text.lines().filter(is_plain).map(str::to_owned).collect())
+    let plain =
+        text.lines().filter(|name| !name.starts_with('.') && !name.contains(['/', '\\', '\0']) && is_manifest(name));
+    Ok(plain.map(str::to_owned).collect())
 }
 
 fn is_manifest(name: &str) -> bool {
@@ -103,15 +104,18 @@ fn refused_file_error(error: &FileError) -> CliError {
 /// `03-deployment-apiserver.yaml`: stages are numbered, so that the order of names is the order of applying, and an
 /// object that is added renames no other.
 fn object_file_names(objects: &[Object], extension: &str) -> Vec<String> {
-    let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_");
     let mut taken = BTreeSet::new();
-    let name = |object: &Object| {
-        let base = format!("{:02}-{}-{}", object.stage, safe(&object.kind().to_lowercase()), safe(object.name()));
+    let names = objects.iter().map(|object| {
+        let kind = object.kind().to_lowercase();
+        let parts = [kind.as_str(), object.name(), object.namespace().unwrap_or_default(), object.group()];
+        let [kind, name, namespace, group] =
+            parts.map(|part| part.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_"));
+        let base = format!("{:02}-{kind}-{name}", object.stage);
         // Names are unique in their namespace and API group only.
-        let in_namespace = format!("{base}-in-{}", safe(object.namespace().unwrap_or_default()));
-        let in_group = format!("{in_namespace}-{}", safe(object.group()));
+        let in_namespace = format!("{base}-in-{namespace}");
+        let in_group = format!("{in_namespace}-{group}");
         let free = [base, in_namespace, in_group].into_iter().find(|name| taken.insert(name.clone()));
         format!("{}.{extension}", free.unwrap_or_default())
-    };
-    objects.iter().map(name).collect()
+    });
+    names.collect()
 }

@@ -122,8 +122,7 @@ impl OutputArgs {
     }
 
     fn select_objects(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
-        let kinds = |names: &[String]| names.iter().map(|name| known_kind(name)).collect::<Result<BTreeSet<_>, _>>();
-        let (included, excluded) = (kinds(&self.include_kind)?, kinds(&self.exclude_kind)?);
+        let (included, excluded) = (parse_kind_names(&self.include_kind)?, parse_kind_names(&self.exclude_kind)?);
         let rendered_kinds: BTreeSet<String> = rendered.objects.iter().map(|object| object.kind().to_owned()).collect();
         if let Some(kind) = included.iter().find(|kind| !rendered_kinds.contains(**kind)) {
             let known = rendered_kinds.into_iter().collect::<Vec<_>>().join(", ");
@@ -141,13 +140,9 @@ impl OutputArgs {
     /// The objects that were named. What is applied inside the control plane is printed only for its template.
     fn select_named_objects(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
         let Rendered { objects, bootstrap } = rendered;
-        let from = |object: &Object, name: &str| {
-            let file = object.source.strip_suffix(name);
-            file.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-        };
         let mut missing = self.show_only.iter().filter(|name| {
             !objects.iter().any(|object| is_named(object, name))
-                && !objects.iter().chain(&bootstrap).any(|object| from(object, name))
+                && !objects.iter().chain(&bootstrap).any(|object| is_from_template(object, name))
         });
         if let Some(name) = missing.next() {
             let known: Vec<String> = objects.iter().map(Object::id).collect();
@@ -157,9 +152,20 @@ impl OutputArgs {
                 .hint(format!("the objects are: {}", known.join(", ")))
                 .hint(format!("the templates are: {}", templates.into_iter().collect::<Vec<_>>().join(", "))));
         }
-        let named = |object: &Object| self.show_only.iter().any(|name| is_named(object, name) || from(object, name));
-        let inside = bootstrap.into_iter().filter(|object| self.show_only.iter().any(|name| from(object, name)));
-        let inside: Vec<Object> = inside.collect();
-        Ok(objects.into_iter().filter(named).chain(inside).collect())
+        let outside = objects.into_iter().filter(|object| {
+            self.show_only.iter().any(|name| is_named(object, name) || is_from_template(object, name))
+        });
+        let inside =
+            bootstrap.into_iter().filter(|object| self.show_only.iter().any(|name| is_from_template(object, name)));
+        Ok(outside.chain(inside).collect())
     }
+}
+
+fn parse_kind_names(names: &[String]) -> Result<BTreeSet<&'static str>, CliError> {
+    names.iter().map(|name| known_kind(name)).collect()
+}
+
+fn is_from_template(object: &Object, name: &str) -> bool {
+    let folder = object.source.strip_suffix(name);
+    folder.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }

@@ -29,7 +29,7 @@ use crate::cli::output::values_error::wrong_name;
 use crate::cli::signals::{goes_on, until_stopped};
 use crate::install::local_values::LocalValues;
 use crate::install::progress::Progress;
-use crate::workload_cluster::copies::{PlacedObject, format_object_names};
+use crate::workload_cluster::copies::{Copies, PlacedObject, format_object_names};
 use crate::workload_cluster::plan::OWNER_KIND;
 use crate::workload_cluster::uninstall::{Drain, Leave};
 
@@ -82,10 +82,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
     let target = args.run.build_target(&name, global, &workload.client, &home);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    let unread = |error: &kube::Error| request_failed("cannot read the workload cluster", error);
-    if let Some(other) =
-        target.find_installed_agent().await.map_err(|e| unread(&e))?.filter(|other| other != name.as_str())
-    {
+    let installed = target.find_installed_agent().await.map_err(|e| unreadable_workload_cluster(&e))?;
+    if let Some(other) = installed.filter(|other| other != name.as_str()) {
         return Err(CliError::new(
             Exit::Refused,
             "OtherAgent",
@@ -107,9 +105,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             .plan_agent_removal(&progress)
             .await
             .map_err(|error| engine_error("the agent cannot be removed", &error))?;
-        let copies = target.find_copies().await.map_err(|e| unread(&e))?;
+        let copies = target.find_copies().await.map_err(|e| unreadable_workload_cluster(&e))?;
         let mut placed = match &copies {
-            Some(copies) => copies.list_copies().await.map_err(|e| unread(&e))?,
+            Some(copies) => copies.list_copies().await.map_err(|e| unreadable_workload_cluster(&e))?,
             None => Vec::new(),
         };
         if args.drain
@@ -117,10 +115,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             && !placed.is_empty()
         {
             progress.begin_step("Moving the placed workloads to other clusters");
-            let left = |left: &[PlacedObject]| {
+            let drained = target.drain_copies(copies, |left| {
                 progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
-            };
-            match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
+            });
+            match drained.await.map_err(|e| unreadable_workload_cluster(&e))? {
                 Drain::Done => progress.finish_step("all workloads have moved"),
                 Drain::NoAgent => return Err(not_drained(&name, "no agent is running here to request it", global)),
                 Drain::Left(left) => {
@@ -136,14 +134,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             placed.clear();
         }
         let data = match &copies {
-            Some(copies) => copies.find_data(&placed).await.map_err(|e| unread(&e))?,
+            Some(copies) => copies.find_data(&placed).await.map_err(|e| unreadable_workload_cluster(&e))?,
             None => Vec::new(),
         };
         if !args.keep_workloads && placed.iter().any(|object| !object.is_namespace()) {
             return Err(placed_here(&name, &placed, &data, global));
         }
         progress.begin_step(&format!("Deregistering {name} from the control plane"));
-        let leave = target.deregister_agent().await.map_err(|e| unread(&e))?;
+        let leave = target.deregister_agent().await.map_err(|e| unreadable_workload_cluster(&e))?;
         match &leave {
             Leave::Left => progress.finish_step("the cluster is deregistered"),
             Leave::NotRegistered => progress.finish_step("nothing was registered"),
@@ -153,19 +151,15 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             Leave::Stays(why) => return Err(cannot_leave_error(&name, why, global)),
         }
         // An agent that works still would put its marks back.
-        let release = async || match &copies {
-            Some(copies) => copies.release_copies(&placed).await.map_err(|e| goes_on(unread(&e))),
-            None => Ok(()),
-        };
         let has_left = !matches!(leave, Leave::Stays(_));
         if has_left {
-            release().await?;
+            release_placed_objects(copies.as_ref(), &placed).await?;
         }
         progress.begin_step(&format!("Removing the agent from namespace {}", global.namespace));
         let removed = target.remove_agent(&progress).await;
         let removed = removed.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
         if !has_left {
-            release().await?;
+            release_placed_objects(copies.as_ref(), &placed).await?;
         }
         Ok((leave, removed, placed, data))
     };
@@ -188,6 +182,15 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         None => format_agent_removal(ui, &name, global, &leave, &removed, (&kept, &data)),
     })?;
     check_orphaned_objects(&removed)
+}
+
+async fn release_placed_objects(copies: Option<&Copies>, placed: &[PlacedObject]) -> Result<(), CliError> {
+    let Some(copies) = copies else { return Ok(()) };
+    copies.release_copies(placed).await.map_err(|error| goes_on(unreadable_workload_cluster(&error)))
+}
+
+fn unreadable_workload_cluster(error: &kube::Error) -> CliError {
+    request_failed("cannot read the workload cluster", error)
 }
 
 /// A removal as programs read it.

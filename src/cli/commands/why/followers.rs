@@ -69,13 +69,12 @@ impl Followers {
 
     /// Returns whether an object goes where what uses it goes; else it is decided by itself, or by nothing.
     pub(in crate::cli::commands) fn is_following(&self, key: &ObjectKey, found: &Match<'_>) -> bool {
-        let is_alone = || {
-            let mut alone = self.plan.groups.iter().filter(|group| group.decided.is_empty());
-            alone.any(|group| group.followers.contains(key))
-        };
         is_follower(key)
             && match found {
-                Match::Policy { policy, .. } => !policy.duplicates() && !is_alone(),
+                Match::Policy { policy, .. } => {
+                    let mut undecided = self.plan.groups.iter().filter(|group| group.decided.is_empty());
+                    !policy.duplicates() && !undecided.any(|group| group.followers.contains(key))
+                }
                 Match::Nothing { .. } => self.plan.followers.contains_key(key),
                 _ => false,
             }

@@ -1,6 +1,7 @@
 //! `KIND/NAME` as kubectl takes it: kinds by name, plural and short name, with or without the group.
 
 use crate::api::placeable::{Kinds, Placeable};
+use crate::cli::output::error::CliError;
 
 /// Short names that kubectl knows.
 const SHORT: [(&str, &str); 16] = [
@@ -56,6 +57,11 @@ pub(in crate::cli) fn parse_kind_and_name<'a>(
         format!("`{kind}` is not a kind that can be placed; these are: {}", kinds.join(", "))
     })?;
     Ok((found, name))
+}
+
+/// The error of an argument that names no kind, or no object.
+pub(in crate::cli) fn no_such_kind_error(object: &str, why: String) -> CliError {
+    CliError::usage("NoSuchKind", format!("cannot read `{object}`")).cause(why)
 }
 
 #[cfg(test)]

@@ -64,12 +64,12 @@ enum WhyFormat {
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit, CliError> {
-    let refused = |why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
-    kind::split_kind_and_name(&args.object).map_err(refused)?;
+    kind::split_kind_and_name(&args.object).map_err(|why| kind::no_such_kind_error(&args.object, why))?;
     let there = connect_to_control_plane(global).await?;
     let said = fleet::read_scheduler_facts(&there.client).await?;
     let kinds = said.as_ref().map(|said| said.kinds.clone()).unwrap_or_default();
-    let (kind, name) = kind::parse_kind_and_name(&kinds, &args.object).map_err(refused)?;
+    let found = kind::parse_kind_and_name(&kinds, &args.object);
+    let (kind, name) = found.map_err(|why| kind::no_such_kind_error(&args.object, why))?;
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
@@ -103,14 +103,12 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
     let labels = known.labels_of_namespace(&facts.key);
     let mut report = Report::from_facts(facts);
     report.copies = describe_copies(known, &facts.key);
-    let is_placed = |key: &ObjectKey, cluster: &str| known.schedules_of_object(key).any(|(at, _)| at == cluster);
-    let missing: Vec<Missing> = report
-        .copies
-        .iter()
-        .flat_map(|copy| {
-            dependencies::find_missing_dependencies([facts], &copy.cluster, |key| is_placed(key, &copy.cluster))
+    let missing = report.copies.iter().map(|copy| copy.cluster.as_str()).flat_map(|cluster| {
+        dependencies::find_missing_dependencies([facts], cluster, |key| {
+            known.schedules_of_object(key).any(|(at, _)| at == cluster)
         })
-        .collect();
+    });
+    let missing: Vec<Missing> = missing.collect();
     if !missing.is_empty() {
         report.notes.push(explain::format_missing_dependencies(&missing));
     }
@@ -220,8 +218,8 @@ async fn by_policy(
     }
     let own: BTreeSet<ObjectKey> = members.iter().map(|one| one.key.clone()).collect();
     let fleet = known.build_fleet(client, &own).await?;
-    let belonging = || followers.into_iter().flat_map(Followers::facts);
-    let group = Group::with_followers(&name, policy, &members, belonging());
+    let belonging: Vec<&Facts> = followers.into_iter().flat_map(Followers::facts).collect();
+    let group = Group::with_followers(&name, policy, &members, belonging.iter().copied());
     let recorded = known.groups.get(&name).and_then(|group| group.status.as_ref());
     let copies = members
         .iter()
@@ -240,7 +238,7 @@ async fn by_policy(
     report.moving = recorded.and_then(describe_move);
     report.recorded = recorded.and_then(recorded_decision);
     // What cannot be copied has no Schedule that could say so.
-    let is_scaled = is_scaled(facts, members.iter().chain(belonging()));
+    let is_scaled = is_scaled(facts, members.iter().chain(belonging));
     let mut failing = BTreeSet::new();
     for target in decision.targets.iter().filter(|target| live::has_copy_in_target(target, facts)) {
         let edits = copy::find_overrides(policy, target.domain.as_ref().unwrap_or(&target.cluster), facts);
@@ -324,14 +322,13 @@ pub(crate) fn example_report() -> String {
     use crate::placement::fleet::{Cluster, Fleet};
     use crate::placement::room::Node;
     use serde_json::json;
-    let node = |cpu: i64| {
-        let amounts = [("cpu", cpu * 1000), ("memory", (64 << 30) * 1000), ("pods", 110_000)];
-        Node { name: format!("n{cpu}"), capacity: amounts.into(), available: amounts.into(), ..Node::default() }
-    };
     let mut fleet = Fleet::default();
     for (name, cpus) in [("east", &[4][..]), ("north", &[3, 5]), ("west", &[16])] {
-        let nodes = cpus.iter().map(|cpu| node(*cpu)).collect();
-        let room = fleet.build_capacity(nodes, Vec::new());
+        let nodes = cpus.iter().map(|cpu| {
+            let amounts = [("cpu", cpu * 1000), ("memory", (64 << 30) * 1000), ("pods", 110_000)];
+            Node { name: format!("n{cpu}"), capacity: amounts.into(), available: amounts.into(), ..Node::default() }
+        });
+        let room = fleet.build_capacity(nodes.collect(), Vec::new());
         fleet.set_cluster(Cluster::new(name, room));
     }
     if let Some(west) = fleet.get_mut("west") {

@@ -26,8 +26,8 @@ pub(super) async fn read_own_words(client: &Client, key: &ObjectKey, object: &Va
 
 fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Report {
     let metadata = &object["metadata"];
-    let text = |map: &str, name: &str| metadata[map][name].as_str().map(str::to_owned);
-    let clusters = text("annotations", ANNOTATION_TARGET_CLUSTERS).or_else(|| text("labels", LABEL_TARGET_CLUSTER));
+    let clusters = metadata["annotations"][ANNOTATION_TARGET_CLUSTERS].as_str();
+    let clusters = clusters.or_else(|| metadata["labels"][LABEL_TARGET_CLUSTER].as_str());
     // The scheduler sets it to the newest generation only when every copy has that.
     let observed = object["status"]["observedGeneration"].as_i64();
     let is_observed = observed.is_none_or(|observed| Some(observed) == metadata["generation"].as_i64());

@@ -153,22 +153,20 @@ mod tests {
 
     #[test]
     fn an_object_without_a_place_names_each_cluster_with_its_reason() {
-        let row = |clusters: &[&str], reason: &str, detail: &str| Row {
+        let rows = [
+            (&["b"][..], "Insufficient memory", "24Gi requested, 16Gi free"),
+            (&["d", "e"], "SelectorMismatch", "region In [east]"),
+        ];
+        let rows = rows.map(|(clusters, reason, detail)| Row {
             clusters: clusters.iter().map(|name| (*name).to_owned()).collect(),
             reason: reason.to_owned(),
             detail: detail.to_owned(),
-        };
+        });
         let report = Report {
             object: "Deployment shop/web".to_owned(),
             policy: Some(r#"SchedulePolicy "shop" decides (priority 0)"#.to_owned()),
             group: Some("shop-1a2b3c4d, 3 objects: 12 CPU, 24Gi, 14 pods".to_owned()),
-            now: Some(Now {
-                decision: "0 of 4 clusters: …".to_owned(),
-                clusters: vec![
-                    row(&["b"], "Insufficient memory", "24Gi requested, 16Gi free"),
-                    row(&["d", "e"], "SelectorMismatch", "region In [east]"),
-                ],
-            }),
+            now: Some(Now { decision: "0 of 4 clusters: …".to_owned(), clusters: rows.into() }),
             ..Report::default()
         };
         insta::assert_snapshot!(report.format_why_report());

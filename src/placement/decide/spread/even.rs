@@ -51,9 +51,12 @@ impl<'a> Spread<'a> {
                 target.replicas.insert(member.key().clone(), share);
             }
         }
-        let runs = |target: &Target| target.replicas.values().any(|share| super::share_amount(*share) > 0);
-        let is_new = |(seat, target): (&Seat<'a>, &Target)| !seat.old && target.whole.is_empty() && !runs(target);
-        if decision.withheld > 0 && seats.iter().zip(&targets).all(is_new) {
+        if decision.withheld > 0
+            && seats
+                .iter()
+                .zip(&targets)
+                .all(|(seat, target)| !seat.old && target.whole.is_empty() && !runs_any_pods(target))
+        {
             // Copies that run nothing are no place: why not even one pod fits is what there is to say.
             self.say_why_none(&seats);
             return decision;
@@ -100,10 +103,14 @@ impl<'a> Spread<'a> {
 
     /// Sorts domains by the policy's order, then by what stays free.
     fn by_preference(&self, seats: &mut Vec<Seat<'a>>, targets: &mut Vec<Target>) {
-        let left = |seat: &Seat<'a>, target: &Target| {
-            seat.seat_capacity().share_left(&self.compute_target_needs(seat.cluster, target))
-        };
-        let mut all: Vec<_> = seats.drain(..).zip(targets.drain(..)).map(|(s, t)| (left(&s, &t), s, t)).collect();
+        let mut all: Vec<_> = seats
+            .drain(..)
+            .zip(targets.drain(..))
+            .map(|(seat, target)| {
+                let left = seat.seat_capacity().share_left(&self.compute_target_needs(seat.cluster, &target));
+                (left, seat, target)
+            })
+            .collect();
         all.sort_by(|(a_left, a, _), (b_left, b, _)| compare_preference((a, *a_left), (b, *b_left)));
         for (_, seat, target) in all {
             seats.push(seat);
@@ -113,8 +120,10 @@ impl<'a> Spread<'a> {
 
     /// The domain of an undividable object: where it is, else the best with room, else the best of all.
     fn choose_home_domain(&self, member: &Member<'a>, seats: &[Seat<'a>], targets: &[Target]) -> usize {
-        let has = |seat: &Seat<'a>| self.old_target(&seat.value).is_some_and(|old| old.whole.contains(member.key()));
-        if let Some(old) = seats.iter().position(has) {
+        if let Some(old) = seats
+            .iter()
+            .position(|seat| self.old_target(&seat.value).is_some_and(|old| old.whole.contains(member.key())))
+        {
             return old;
         }
         if !self.steps.take_steps(seats.len().saturating_mul(self.group.len())) {
@@ -129,12 +138,12 @@ impl<'a> Spread<'a> {
             all.push((at, seat.seat_capacity().share_left(&needs), needs));
         }
         all.sort_by(|(a, a_left, _), (b, b_left, _)| compare_preference((&seats[*a], *a_left), (&seats[*b], *b_left)));
-        let has_room = |(at, _, needs): &&(usize, Option<Fraction>, Needs<'a>)| {
+        let with_room = all.iter().find(|(at, _, needs)| {
             let seat = &seats[*at];
             seat.hold == Hold::Free
                 && !matches!(seat.seat_capacity().fit_within(&self.fleet.resources, needs, self.steps), Fit::No(_))
-        };
-        all.iter().find(has_room).or(all.first()).map_or(0, |(at, ..)| *at)
+        });
+        with_room.or(all.first()).map_or(0, |(at, ..)| *at)
     }
 
     /// Compares members by the largest part of all domains' capacity that one of their pods takes.
@@ -153,25 +162,28 @@ impl<'a> Spread<'a> {
         targets: &[Target],
         fills: bool,
     ) -> (Vec<Share>, i64) {
-        let cap = |(seat, target): (&Seat<'a>, &Target)| self.domain_cap(member, seat, target);
-        let caps: Vec<i64> = seats.iter().zip(targets).map(cap).collect();
-        let domain = |(seat, cap): (&'_ Seat<'a>, &i64)| (self.starting_amount(&seat.value, member.key()), *cap);
-        let starts: Vec<(i64, i64)> = seats.iter().zip(&caps).map(domain).collect();
+        let caps: Vec<i64> =
+            seats.iter().zip(targets).map(|(seat, target)| self.domain_cap(member, seat, target)).collect();
+        let starts: Vec<(i64, i64)> = seats
+            .iter()
+            .zip(&caps)
+            .map(|(seat, cap)| (self.starting_amount(&seat.value, member.key()), *cap))
+            .collect();
         let domains: Vec<Domain<'_>> = seats
             .iter()
             .zip(&starts)
             .map(|(seat, (prev, cap))| Domain { value: &seat.value, weight: 1, prev: *prev, cap: Some(*cap) })
             .collect();
         let (shares, withheld) = self.divide_member(member, &domains, fills);
-        let grow = |seat: &Seat<'a>| {
+        let grows = seats.iter().map(|seat| {
             let need = self
                 .compute_member_need(member, seat.cluster, 1)
                 .map(|need| Needs::new(&self.fleet.resources, vec![need]));
             seat.hold == Hold::Free
                 && seat.cluster.autoscaled
                 && need.is_some_and(|need| seat.seat_capacity().fits_empty_nodes(&need, self.steps))
-        };
-        let grows: Vec<bool> = seats.iter().map(grow).collect();
+        });
+        let grows: Vec<bool> = grows.collect();
         if withheld == 0 || !grows.contains(&true) {
             return (shares, withheld);
         }
@@ -217,19 +229,19 @@ impl<'a> Spread<'a> {
 
     /// Drops the domains that would get nothing but copies of what has no pods there.
     fn without_empty(&self, seats: &[Seat<'a>], targets: Vec<Target>) -> Vec<Target> {
-        let runs = |target: &Target| target.replicas.values().any(|share| super::share_amount(*share) > 0);
-        let any = targets.iter().any(runs);
-        let is_there = |seat: &Seat<'a>| seat.old;
-        let anywhere = seats.iter().any(is_there);
+        let any = targets.iter().any(runs_any_pods);
+        let anywhere = seats.iter().any(|seat| seat.old);
         let held = self.group.is_held();
-        let keeps = |(seat, target): &(&Seat<'a>, Target)| {
-            let has_copy = is_there(seat);
-            match (target.replicas.is_empty(), any) {
-                (true, _) => true,
-                (false, true) => runs(target) || !target.whole.is_empty() || (held && has_copy),
-                (false, false) => has_copy || !anywhere || !target.whole.is_empty(),
-            }
-        };
-        seats.iter().zip(targets).filter(keeps).map(|(_, target)| target).collect()
+        let kept = seats.iter().zip(targets).filter(|(seat, target)| match (target.replicas.is_empty(), any) {
+            (true, _) => true,
+            (false, true) => runs_any_pods(target) || !target.whole.is_empty() || (held && seat.old),
+            (false, false) => seat.old || !anywhere || !target.whole.is_empty(),
+        });
+        kept.map(|(_, target)| target).collect()
     }
+}
+
+/// Returns whether a target runs a part of anything that is divided.
+fn runs_any_pods(target: &Target) -> bool {
+    target.replicas.values().any(|share| super::share_amount(*share) > 0)
 }

@@ -129,12 +129,13 @@ pub(super) fn decide_spread(
 /// Returns the decision, unless a group that its volumes keep would leave a target by it: then nothing of it changes, for
 /// an empty volume elsewhere is not its data.
 pub(super) fn keep_held_targets(decision: Decision, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
-    let is_target = |old: &Target| decision.targets.iter().any(|target| target.cluster == old.cluster);
-    if current.targets.iter().all(is_target) || !group.is_held() {
+    if current.targets.iter().all(|old| decision.targets.iter().any(|target| target.cluster == old.cluster))
+        || !group.is_held()
+    {
         return decision;
     }
-    let is_there = |target: &&Target| fleet.get(&target.cluster).is_some();
-    let targets: Vec<Target> = current.targets.iter().filter(is_there).cloned().collect();
+    let targets: Vec<Target> =
+        current.targets.iter().filter(|target| fleet.get(&target.cluster).is_some()).cloned().collect();
     let is_lost = targets.len() < current.targets.len();
     let outcome = if is_lost { Outcome::HasVolumes } else { Outcome::Placed };
     let how = (!targets.is_empty()).then_some(How::Volumes);
@@ -149,8 +150,11 @@ fn old_targets<'a>(
 ) -> BTreeMap<&'a str, &'a Target> {
     let mut targets = BTreeMap::new();
     for target in &current.targets {
-        let of_label = || fleet.get(&target.cluster).and_then(|one| one.find_label(&constraints.topology_key));
-        if let Some(domain) = target.domain.as_deref().or_else(of_label) {
+        if let Some(domain) = target
+            .domain
+            .as_deref()
+            .or_else(|| fleet.get(&target.cluster).and_then(|one| one.find_label(&constraints.topology_key)))
+        {
             targets.entry(domain).or_insert(target);
         }
     }
@@ -278,8 +282,14 @@ impl<'a> Spread<'a> {
             .collect();
         let is_empty = candidates.is_empty();
         let needs = self.group.compute_group_needs(self.fleet, self.current, "", Some(target));
-        let site = |cluster: &'a Cluster| Site { room: &cluster.room, needs: &needs };
-        match (pick_best_cluster(self.fleet, candidates, site, &mut self.rejected, self.steps), has) {
+        let found = pick_best_cluster(
+            self.fleet,
+            candidates,
+            |cluster| Site { room: &cluster.room, needs: &needs },
+            &mut self.rejected,
+            self.steps,
+        );
+        match (found, has) {
             (Some(Pick { cluster, rank, .. }), _) => Ok(self.make_seat(value, cluster, Hold::Free, false, rank)),
             (None, Some((cluster, hold))) => Ok(self.make_seat(value, cluster, hold, true, site_rank)),
             (None, None) => Err(if is_empty { Outcome::NoCandidates } else { Outcome::NoFit }),
@@ -294,14 +304,15 @@ impl<'a> Spread<'a> {
     fn divide_member(&self, member: &Member<'a>, domains: &[Domain<'_>], fills: bool) -> (Vec<Share>, i64) {
         let seed = tie_seed(member.key());
         let ties = Ties::Hash(&seed);
-        let of = |n: i64| if fills { fill_domains(n, domains) } else { divide_replicas(n, domains, ties) };
         match member.facts.workload {
             Workload::Job { completions: Some(completions), parallelism, .. } => {
-                let division = self.fixed_job(member, completions, domains).unwrap_or_else(|| of(completions));
+                let division = self
+                    .fixed_job(member, completions, domains)
+                    .unwrap_or_else(|| divide_or_fill(fills, domains, ties, completions));
                 (divide_job(&division, parallelism, domains, ties), division.withheld)
             }
             Workload::Replicas(replicas) => {
-                let division = of(replicas);
+                let division = divide_or_fill(fills, domains, ties, replicas);
                 (division.replicas.into_iter().map(Share::Replicas).collect(), division.withheld)
             }
             _ => (Vec::new(), 0),
@@ -311,17 +322,14 @@ impl<'a> Spread<'a> {
     /// The division of a Job that already exists: its parts are never changed, and the part of a lost domain is
     /// withheld.
     fn fixed_job(&self, member: &Member<'a>, completions: i64, domains: &[Domain<'_>]) -> Option<Division> {
-        let recorded = |domain: &Domain<'_>| self.recorded_amount(domain.value, member.key());
-        let replicas: Vec<i64> = domains.iter().map(recorded).collect();
+        let replicas: Vec<i64> =
+            domains.iter().map(|domain| self.recorded_amount(domain.value, member.key())).collect();
         let sum: i64 = replicas.iter().sum();
         (sum > 0).then(|| Division { replicas, withheld: completions.saturating_sub(sum).max(0) })
     }
 
     fn decide_duplicate(&mut self) -> Decision {
-        let left_out = |value: &String| {
-            self.constraints.percentage_split.iter().any(|one| one.topology_value == *value && one.percentage == 0)
-        };
-        let values: Vec<String> = self.sites.keys().filter(|value| !left_out(value)).cloned().collect();
+        let values: Vec<String> = self.sites.keys().filter(|value| !self.leaves_domain_out(value)).cloned().collect();
         let mut decision = Decision::new(Outcome::Placed, Some(How::Duplicate), Vec::new());
         for value in values {
             let target = Target { domain: Some(value.clone()), ..Target::default() };
@@ -338,6 +346,11 @@ impl<'a> Spread<'a> {
         decision
     }
 
+    /// Returns whether the policy gives a domain nothing.
+    fn leaves_domain_out(&self, value: &str) -> bool {
+        self.constraints.percentage_split.iter().any(|one| one.topology_value == value && one.percentage == 0)
+    }
+
     /// Clusters that the group leaves while something elsewhere has to come up first. Where it only shrinks, nothing has to.
     fn moving_from(&self, targets: &[Target]) -> Vec<String> {
         let mut before: BTreeMap<&str, &Target> = BTreeMap::new();
@@ -346,13 +359,24 @@ impl<'a> Spread<'a> {
         }
         let grows = targets.iter().any(|target| {
             let old = before.get(target.cluster.as_str());
-            let has =
-                |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| share_amount(*share));
-            old.is_none() || target.replicas.iter().any(|(key, share)| share_amount(*share) > has(key))
+            let grows = target.replicas.iter().any(|(key, share)| {
+                let before = old.and_then(|old| old.replicas.get(key));
+                share_amount(*share) > before.map_or(0, |share| share_amount(*share))
+            });
+            old.is_none() || grows
         });
         let after: BTreeSet<&str> = targets.iter().map(|target| target.cluster.as_str()).collect();
-        let is_left = |old: &&Target| self.fleet.get(&old.cluster).is_some() && !after.contains(old.cluster.as_str());
-        let left = self.current.targets.iter().filter(is_left).map(|old| old.cluster.clone());
+        let left = self
+            .current
+            .targets
+            .iter()
+            .filter(|old| self.fleet.get(&old.cluster).is_some() && !after.contains(old.cluster.as_str()))
+            .map(|old| old.cluster.clone());
         if grows { left.collect() } else { Vec::new() }
     }
+}
+
+/// Divides an amount over domains, or fills them one after the other.
+fn divide_or_fill(fills: bool, domains: &[Domain<'_>], ties: Ties<'_>, n: i64) -> Division {
+    if fills { fill_domains(n, domains) } else { divide_replicas(n, domains, ties) }
 }

@@ -17,9 +17,9 @@ impl Spread<'_> {
         let mut shares: BTreeMap<String, BTreeMap<ObjectKey, Share>> = BTreeMap::new();
         let mut decision = Decision::new(Outcome::Placed, Some(How::Divide), Vec::new());
         for member in self.dividable_members() {
-            let domain =
-                |(value, weight): &(String, i64)| (value.clone(), *weight, self.starting_amount(value, member.key()));
-            let parts: Vec<(String, i64, i64)> = named.iter().map(domain).collect();
+            let parts =
+                named.iter().map(|(value, weight)| (value.clone(), *weight, self.starting_amount(value, member.key())));
+            let parts: Vec<(String, i64, i64)> = parts.collect();
             let domains: Vec<Domain<'_>> = parts
                 .iter()
                 .map(|(value, weight, prev)| Domain { value, weight: *weight, prev: *prev, cap: None })
@@ -34,10 +34,11 @@ impl Spread<'_> {
         let largest = named.iter().rev().max_by_key(|(_, percent)| *percent).map(|(value, _)| value.clone());
         let mut whole: BTreeMap<String, Vec<ObjectKey>> = BTreeMap::new();
         for member in self.undividable_members() {
-            let has = |(value, _): &&(String, i64)| {
-                self.old_target(value).is_some_and(|target| target.whole.contains(member.key()))
-            };
-            let value = named.iter().find(has).map(|(value, _)| value.clone()).or_else(|| largest.clone());
+            let value = named
+                .iter()
+                .find(|(value, _)| self.old_target(value).is_some_and(|target| target.whole.contains(member.key())))
+                .map(|(value, _)| value.clone())
+                .or_else(|| largest.clone());
             whole.entry(value.unwrap_or_default()).or_default().push(member.key().clone());
         }
         for (value, _) in &named {

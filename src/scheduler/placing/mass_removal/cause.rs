@@ -1,11 +1,8 @@
 //! Names of the causes for which copies go though their sources exist.
 
-use std::sync::Arc;
-
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::api::crd::group::ClusterRow;
 use crate::api::util::digest::short_digest;
 use crate::api::{Cluster, ScheduleGroupStatus};
 use crate::placement::decide::Current;
@@ -49,21 +46,21 @@ impl Clusters {
         let known = recorded.and_then(|status| status.decision.as_ref());
         let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
         let before = recorded.chain(current.targets.iter().map(|target| &target.cluster));
-        let is_lost = |cluster: &&String| decided.targets.iter().all(|target| target.cluster != **cluster);
-        let lost: Vec<_> = before.filter(is_lost).filter_map(|name| self.known.get_key_value(name)).collect();
+        let lost = before.filter(|cluster| !decided.has_target(cluster));
+        let lost: Vec<_> = lost.filter_map(|name| self.known.get_key_value(name)).collect();
         if lost.is_empty() {
             return known.map(|known| known.cause.clone()).unwrap_or_default();
         }
-        let stays = |(_, cluster): &&(&String, &Arc<Cluster>)| !live::is_leaving(cluster) && !live::is_drained(cluster);
-        let Some((lost, _)) = lost.iter().find(stays) else { return DRAIN.to_owned() };
+        let mut staying = lost.iter().filter(|(_, one)| !live::is_leaving(one) && !live::is_drained(one));
+        let Some((lost, _)) = staying.next() else { return DRAIN.to_owned() };
         if known.is_some_and(|known| known.rebalanced_at != decided.record.rebalanced_at) {
             return REBALANCE.to_owned();
         }
         if known.is_none_or(|known| known.policy_hash != decided.record.policy_hash) {
             return name_policy_edit(policy);
         }
-        let is_rejected = |row: &ClusterRow| row.name == **lost && row.state == "Rejected";
-        match self.known.get(*lost).filter(|_| decided.rows.iter().any(is_rejected)) {
+        let is_rejected = decided.rows.iter().any(|row| row.name == **lost && row.state == "Rejected");
+        match self.known.get(*lost).filter(|_| is_rejected) {
             Some(cluster) => name_cluster_state(cluster),
             None => UNKNOWN.to_owned(),
         }

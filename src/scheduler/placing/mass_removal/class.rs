@@ -1,5 +1,7 @@
 //! Who limits the deletion of a Schedule: nobody, the limits of moves, or mass-removal protection.
 
+use std::collections::BTreeSet;
+
 use super::cause::{DRAIN, REBALANCE, UNKNOWN};
 use crate::placement::decide::Target;
 use crate::placement::facts::ObjectKey;
@@ -22,10 +24,10 @@ impl Store {
         if self.edited.is_empty() {
             return;
         }
-        let is_target = |cluster: &str| targets.iter().any(|target| target.cluster == cluster);
+        let targets: BTreeSet<&str> = targets.iter().map(|target| target.cluster.as_str()).collect();
         let members = self.members.get(group).into_iter().flatten().filter(|key| self.edited.contains(*key));
-        let is_settled = |key: &&ObjectKey| self.copies_of(key).all(|(at, _)| is_target(cluster_of(at)));
-        for key in members.filter(is_settled).cloned().collect::<Vec<_>>() {
+        let settled = members.filter(|key| self.copies_of(key).all(|(at, _)| targets.contains(cluster_of(at))));
+        for key in settled.cloned().collect::<Vec<_>>() {
             self.edited.remove(&key);
         }
     }

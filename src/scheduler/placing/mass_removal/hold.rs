@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::Schedule;
 use crate::api::labels::cluster_namespace;
 use crate::api::mass_removal::{FrozenRemovals, NAMED, RemovalRecord};
 use crate::placement::live::source_key;
@@ -151,12 +150,12 @@ impl Removals {
     /// Returns the record as it should be, and the removals that may go once it is written.
     fn plan_removal_record(&mut self, store: &Store, now: i64) -> (RemovalRecord, ByRequest) {
         let mut due: BTreeMap<&String, Vec<(&ReconcileRequest, &Place)>> = BTreeMap::new();
-        let is_there =
-            |at: &Place| store.schedules.get(at).is_some_and(|schedule| schedule.metadata.deletion_timestamp.is_none());
         for (request, held) in &self.held {
-            let goes = |at: &Place| self.passing.get(request).is_some_and(|passing| passing.contains_key(at));
-            for (at, cause) in held.iter().filter(|(at, _)| is_there(at) && !goes(at)) {
-                due.entry(cause).or_default().push((request, at));
+            let passing = self.passing.get(request);
+            for (at, cause) in held.iter().filter(|(at, _)| !passing.is_some_and(|passing| passing.contains_key(*at))) {
+                if store.schedules.get(at).is_some_and(|schedule| schedule.metadata.deletion_timestamp.is_none()) {
+                    due.entry(cause).or_default().push((request, at));
+                }
             }
         }
         for cause in due.keys() {
@@ -164,7 +163,6 @@ impl Removals {
                 found.due = now;
             }
         }
-        let is_over = |cause: &String| self.found.get(cause).is_none_or(|found| now - found.due >= QUIET_SECONDS);
         let names = due.keys().copied().chain(self.record.causes.keys());
         let causes = names.map(|name| {
             let (recorded, found) = (self.record.causes.get(name).cloned().unwrap_or_default(), self.found.get(name));
@@ -206,7 +204,8 @@ impl Removals {
             }
         }
         record.causes.retain(|name, entry| {
-            if !due.contains_key(name) && is_over(name) {
+            let is_over = self.found.get(name).is_none_or(|found| now - found.due >= QUIET_SECONDS);
+            if !due.contains_key(name) && is_over {
                 entry.frozen = None;
                 entry.idle_since.get_or_insert(time);
             }
@@ -257,22 +256,21 @@ fn describe_frozen(store: &Store, due: &[(&ReconcileRequest, &Place)], since: Ti
     for (_, at) in due {
         *copies.entry(cluster_of(at).to_owned()).or_default() += 1;
     }
-    let title = |at: &Place| {
-        let schedule = store.schedules.get(at)?;
+    let titles = due.iter().filter_map(|(_, at)| {
+        let schedule = store.schedules.get(*at)?;
         Some(format!("{} on {}", source_key(&schedule.spec.source_ref).format_title(), cluster_of(at)))
-    };
-    let first = due.iter().filter_map(|(_, at)| title(at)).take(NAMED).collect();
-    FrozenRemovals { since, copies, first }
+    });
+    FrozenRemovals { since, copies, first: titles.take(NAMED).collect() }
 }
 
 /// Returns the number of copies of which the limits are shares: those of decided objects that are not being deleted.
 fn count_copies(store: &Store) -> usize {
-    let counts = |schedule: &&Schedule| {
+    let counted = store.schedules.values().filter(|schedule| {
         let source = &schedule.spec.source_ref;
         let is_namespace = source.group.is_empty() && source.kind == "Namespace";
         schedule.metadata.deletion_timestamp.is_none() && !schedule.spec.follows && !is_namespace
-    };
-    store.schedules.values().filter(counts).count()
+    });
+    counted.count()
 }
 
 #[cfg(test)]
@@ -319,15 +317,15 @@ mod tests {
 
         /// Plans the removal of so many copies; returns how many go.
         fn remove(&mut self, count: usize, class: &RemovalClass) -> usize {
-            let write = |number| Write::RemoveSchedule {
+            let writes = (0..count).map(|number| Write::RemoveSchedule {
                 cluster: "east".to_owned(),
                 name: format!("s-{number}"),
                 uid: "u".to_owned(),
                 version: None,
                 gone: None,
                 class: class.clone(),
-            };
-            let mut stages = vec![(0..count).map(write).collect()];
+            });
+            let mut stages = vec![writes.collect()];
             self.removals.hold_removals(&ReconcileRequest::Group("g".to_owned()), &mut stages, (true, self.now));
             stages.iter().map(Vec::len).sum()
         }

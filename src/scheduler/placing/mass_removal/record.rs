@@ -81,10 +81,11 @@ pub(in crate::scheduler::placing) fn frozen_event(cause: &str, frozen: &FrozenRe
 
 /// Returns what a cause is about.
 fn cause_reference(cause: &str) -> ObjectReference {
-    let named = |text: &str| text.rsplit_once(':').map(|(name, _)| name.to_owned());
-    let (kind, api_version, name) = match cause.split_once('/') {
-        Some(("policy", rest)) => (SchedulePolicy::kind(&()), SchedulePolicy::api_version(&()), named(rest)),
-        Some(("cluster", rest)) => (Cluster::kind(&()), Cluster::api_version(&()), named(rest)),
+    let (about, rest) = cause.split_once('/').unwrap_or_default();
+    let named = rest.rsplit_once(':').map(|(name, _)| name.to_owned());
+    let (kind, api_version, name) = match about {
+        "policy" => (SchedulePolicy::kind(&()), SchedulePolicy::api_version(&()), named),
+        "cluster" => (Cluster::kind(&()), Cluster::api_version(&()), named),
         _ => ("ConfigMap".into(), "v1".into(), None),
     };
     ObjectReference {

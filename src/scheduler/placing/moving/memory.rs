@@ -154,8 +154,8 @@ impl Moves {
         if let (Some(before), None) = (group.running, running) {
             group.ended = Some(before.began);
         }
-        let is_failover = |waits: WaitingMove| waits.cause == MoveCause::Failover;
-        if group.waits.is_some_and(is_failover) && group.running.is_none() && running.is_some() {
+        let waited_for_failover = group.waits.is_some_and(|waits| waits.cause == MoveCause::Failover);
+        if waited_for_failover && group.running.is_none() && running.is_some() {
             self.credit = self.credit.spend_failovers(1);
         }
         (group.waits, group.running) = (waits, running);

@@ -24,10 +24,10 @@ pub(super) use memory::Moves;
 pub(super) use plan::plan_move;
 pub(super) use proposal::target_amounts;
 
-use super::store::{Assignment, Store};
+use super::decide::build_cluster_row;
+use super::store::Store;
 use super::write::TargetMark;
 use crate::api::ScheduleGroupStatus;
-use crate::api::crd::group::ClusterRow;
 use crate::placement::facts::ObjectKey;
 use crate::placement::moves::{MovePhase, MoveRecord};
 use crate::placement::proposal as proposal_rules;
@@ -52,12 +52,11 @@ impl Recorded {
     pub(super) fn set_status(&self, status: &mut ScheduleGroupStatus) {
         status.record = self.record.clone();
         status.target_clusters = self.record.target.keys().cloned().collect();
-        let is_target = |row: &ClusterRow| row.state == "Target";
-        if status.clusters.iter().filter(|row| is_target(row)).map(|row| &row.name).ne(self.record.target.keys()) {
-            status.clusters.retain(|row| !is_target(row) && !self.record.target.contains_key(&row.name));
-            let target =
-                |name: &String| ClusterRow { name: name.clone(), state: "Target".to_owned(), ..ClusterRow::default() };
-            status.clusters.splice(0..0, self.record.target.keys().map(target));
+        let targets = status.clusters.iter().filter(|row| row.state == "Target");
+        if targets.map(|row| &row.name).ne(self.record.target.keys()) {
+            status.clusters.retain(|row| row.state != "Target" && !self.record.target.contains_key(&row.name));
+            let targets = self.record.target.keys().map(|name| build_cluster_row(name, "Target"));
+            status.clusters.splice(0..0, targets);
         }
     }
 }
@@ -68,15 +67,16 @@ pub(super) fn read_record(store: &Store, name: &str) -> MoveRecord {
     let Some(policy) = store.policy_of(name) else { return proposal_rules::read_group_record(status) };
     let members = store.facts_of(name);
     let divided = find_divided_member(policy, members.iter().map(|facts| &***facts));
-    let copy = |cluster: &str| store.copy_in(&divided?.key, cluster).map(|(_, schedule)| schedule);
-    read_fitting_record(status, policy, divided, copy)
+    read_fitting_record(status, policy, divided, |cluster| {
+        store.copy_in(&divided?.key, cluster).map(|(_, schedule)| schedule)
+    })
 }
 
 /// Returns the members of a group that are moved: those about which its policy decides, or all that were left by it.
 fn moved_members<'a>(store: &'a Store, name: &str) -> Vec<&'a ObjectKey> {
     let is_left = store.policy_of(name).is_none();
-    let is_decided = |key: &&ObjectKey| is_left || matches!(store.assignments.get(*key), Some(Assignment::Group(_)));
-    let members = store.members.get(name).into_iter().flatten().filter(is_decided);
+    let members = store.members.get(name).into_iter().flatten();
+    let members = members.filter(|key| is_left || store.is_assigned_to_group(key));
     members.filter(|key| !key.is_of_kind("", "Namespace") && store.sources.contains_key(*key)).collect()
 }
 
@@ -93,12 +93,13 @@ pub(super) fn is_recorded(store: &Store, name: &str) -> bool {
         Some(_) => true,
         None => status.is_some_and(|status| !status.record.target.is_empty()),
     };
-    let moves_by_record = |key: &&ObjectKey| {
-        let is_held = running.is_none_or(|running| !running.consent) && store.is_held_by_volumes(key);
-        let copies = store.copies_of(key).map(|(_, schedule)| schedule);
-        store.source_facts(key).is_some_and(|facts| proposal_rules::moves_by_record(facts, is_held, copies))
-    };
-    is_covered && !members.is_empty() && members.iter().all(moves_by_record)
+    is_covered
+        && !members.is_empty()
+        && members.iter().all(|key| {
+            let is_held = running.is_none_or(|running| !running.consent) && store.is_held_by_volumes(key);
+            let copies = store.copies_of(key).map(|(_, schedule)| schedule);
+            store.source_facts(key).is_some_and(|facts| proposal_rules::moves_by_record(facts, is_held, copies))
+        })
 }
 
 /// Returns a time of the control plane's clock in words.

@@ -42,8 +42,10 @@ impl Survey<'_> {
 
     /// Returns whether what runs in a cluster has to leave it.
     fn is_given_up(&self, cluster: &str) -> bool {
-        let tolerates = |known| self.policy.is_some_and(|policy| live::is_drained_for(policy, known));
-        self.clusters.fleet.get(cluster).is_none_or(|known| known.leaving || tolerates(known))
+        self.clusters
+            .fleet
+            .get(cluster)
+            .is_none_or(|known| known.leaving || self.policy.is_some_and(|policy| live::is_drained_for(policy, known)))
     }
 
     /// Returns whether all that runs once of the group is over.

@@ -12,7 +12,6 @@ use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, read_record, time_text};
 use crate::placement::decide::Target;
-use crate::placement::facts::ObjectKey;
 use crate::placement::moves::{
     MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
@@ -137,11 +136,11 @@ fn ask_cluster_anew(clusters: &Clusters, moves: &mut Moves, name: &str) -> Optio
 
 /// Returns whether a cluster that a move waits for is not Ready.
 fn waits_for_lost_cluster(record: &MoveRecord, seen: &Seen) -> bool {
-    let is_away = |name: &String| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready);
     record.running.as_ref().is_some_and(|running| {
         // While both sides are there nothing is waited for on the old one.
         let removed = (running.phase != MovePhase::Up).then(|| running.from.keys().chain(running.to.keys()));
-        record.target.keys().chain(removed.into_iter().flatten()).any(is_away)
+        let mut awaited = record.target.keys().chain(removed.into_iter().flatten());
+        awaited.any(|name| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready))
     })
 }
 
@@ -211,21 +210,18 @@ impl<'a> Work<'a> {
     /// Plans the writes that a step allows, and what else differs.
     fn plan_writes(&self, writes: &[MoveWrite], diffs: BTreeMap<String, ClusterDiff>, left: ClusterDiff) -> Plan {
         let (mut plan, mut faults) = (Plan::default(), CopyFaults::new());
-        let is_edit = |write: &&MoveWrite| matches!(write, MoveWrite::Create { .. } | MoveWrite::Edit { .. });
-        let edited: BTreeSet<&str> = writes.iter().filter(is_edit).map(MoveWrite::cluster).collect();
+        let mut amounts: BTreeMap<&str, i64> = BTreeMap::new();
+        for write in writes {
+            if let MoveWrite::Create { cluster, amount } | MoveWrite::Edit { cluster, amount } = write {
+                amounts.entry(cluster).or_insert(*amount);
+            }
+        }
         let is_suspended = self.seen.policy == SeenPolicy::Suspended;
         let survey = self.survey(self.record);
-        let amount = |cluster: &str| {
-            let write = writes.iter().find(|write| is_edit(write) && write.cluster() == cluster)?;
-            match write {
-                MoveWrite::Create { amount, .. } | MoveWrite::Edit { amount, .. } => Some(*amount),
-                _ => None,
-            }
-        };
         let diffs = diffs.into_iter().map(|(cluster, diff)| {
-            let amount = amount(&cluster).filter(|_| survey.is_divided());
-            let diff = amount.map_or(diff, |amount| survey.diff_amount(&cluster, amount));
-            (edited.contains(cluster.as_str()), diff)
+            let amount = amounts.get(cluster.as_str());
+            let divided = amount.filter(|_| survey.is_divided());
+            (amount.is_some(), divided.map_or(diff, |amount| survey.diff_amount(&cluster, *amount)))
         });
         for (is_written, (diff, of_diff)) in diffs.chain([(!is_suspended, left)]) {
             faults.extend(of_diff);
@@ -291,20 +287,20 @@ impl<'a> Work<'a> {
     /// Returns the deletions of the copies in a cluster: of what runs pods first.
     fn delete_copies(&self, survey: &Survey<'_>, cluster: &str) -> [Vec<Write>; 2] {
         let consent = self.record.running.as_ref().is_some_and(|running| running.consent);
-        let class = |key: &ObjectKey| match self.record.running {
-            Some(_) => RemovalClass::Moved,
-            None => stray_class(self.store, self.name, key, cluster),
-        };
-        let has_pods = |key| self.store.source_facts(key).is_some_and(|facts| facts.shape.is_some());
         let mut copies = survey.live_copies(cluster);
         copies.retain(|(key, _, schedule)| !survey.waits_for_jobs(key, schedule));
         [true, false].map(|with_pods| {
-            let copies = copies.iter().filter(|(key, ..)| has_pods(key) == with_pods);
-            copies
-                .filter_map(|(key, at, copy)| {
-                    schedule_deletions::remove_in_move(self.store, key, (at, copy), (class(key), consent))
-                })
-                .collect()
+            let copies = copies.iter().filter(|(key, ..)| {
+                self.store.source_facts(key).is_some_and(|facts| facts.shape.is_some()) == with_pods
+            });
+            let deletions = copies.filter_map(|(key, at, copy)| {
+                let class = match self.record.running {
+                    Some(_) => RemovalClass::Moved,
+                    None => stray_class(self.store, self.name, key, cluster),
+                };
+                schedule_deletions::remove_in_move(self.store, key, (at, copy), (class, consent))
+            });
+            deletions.collect()
         })
     }
 

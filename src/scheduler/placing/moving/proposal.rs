@@ -59,9 +59,12 @@ impl Clusters {
         }
         let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
         let stuck = here.keys().next().filter(|_| !is_spread).and_then(|at| {
-            let is_for_long = |stuck| self.is_stuck_there_for_long(at, stuck, now);
-            let all = members.iter().map(|facts| &***facts);
-            find_stuck_member(all, record, |key| store.find_stuck_copy(key, at), is_for_long)
+            find_stuck_member(
+                members.iter().map(|facts| &***facts),
+                record,
+                |key| store.find_stuck_copy(key, at),
+                |stuck| self.is_stuck_there_for_long(at, stuck, now),
+            )
         });
         let recorded = RecordedGroup {
             policy,

@@ -80,8 +80,8 @@ impl<'a> Survey<'a> {
         let target = self.record.target.keys();
         let both = self.record.running.iter().filter(|running| running.phase == MovePhase::Up);
         let both = both.flat_map(|running| running.from.keys().chain(running.to.keys()));
-        let exists = |cluster: &&str| self.clusters.known.contains_key(*cluster);
-        target.chain(both).map(String::as_str).filter(exists).collect()
+        let clusters = target.chain(both).map(String::as_str);
+        clusters.filter(|cluster| self.clusters.known.contains_key(*cluster)).collect()
     }
 
     /// Returns the clusters that exist and have a copy.
@@ -96,9 +96,8 @@ impl<'a> Survey<'a> {
             let (at, schedule) = self.store.copy_in(key, cluster)?;
             Some((*key, at, schedule))
         });
-        let stays = |key, schedule| self.is_left_running(key, cluster, schedule);
         let live = copies.filter(|(_, _, schedule)| schedule.metadata.deletion_timestamp.is_none());
-        live.filter(|(key, _, schedule)| !stays(key, schedule)).collect()
+        live.filter(|(key, _, schedule)| !self.is_left_running(key, cluster, schedule)).collect()
     }
 
     /// Returns what is reported of the copy of a member; nothing of one that is being deleted.
@@ -113,11 +112,11 @@ impl<'a> Survey<'a> {
             Some(running) => running.from.keys().map(String::as_str).collect(),
             None => self.copied_in().into_iter().filter(|cluster| !self.record.target.contains_key(*cluster)).collect(),
         };
-        let has_served = |key: &&&ObjectKey| old.iter().any(|cluster| self.report(key, cluster).served > 0);
         // What runs once is stopped first: nothing waits until it serves.
-        let all = || self.members.iter().filter(|key| !self.is_stopped_first(key));
-        let counted: Vec<&ObjectKey> = all().filter(has_served).copied().collect();
-        if counted.is_empty() { all().copied().collect() } else { counted }
+        let all: Vec<&ObjectKey> = self.members.iter().filter(|key| !self.is_stopped_first(key)).copied().collect();
+        let counted = all.iter().filter(|key| old.iter().any(|cluster| self.report(key, cluster).served > 0));
+        let counted: Vec<&ObjectKey> = counted.copied().collect();
+        if counted.is_empty() { all } else { counted }
     }
 
     /// Returns what the copies of each cluster lack that has some, or is to have some.
@@ -210,12 +209,12 @@ impl<'a> Survey<'a> {
 
     /// Returns what is seen of the group, except for its admission.
     pub(super) fn see(&self, decision: SeenDecision, diffs: &BTreeMap<&str, ClusterDiff>) -> Seen {
-        let differs =
-            |cluster: &str| diffs.get(cluster).is_none_or(|(plan, _)| plan.is_partial || !plan.stages.is_empty());
-        let schedules = self.copied_in().into_iter();
-        let schedules =
-            schedules.map(|cluster| (cluster.to_owned(), self.see_schedule(cluster, differs(cluster)))).collect();
-        let facts = || self.members.iter().filter_map(|key| self.store.source_facts(key));
+        let schedules = self.copied_in().into_iter().map(|cluster| {
+            let differs = diffs.get(cluster).is_none_or(|(plan, _)| plan.is_partial || !plan.stages.is_empty());
+            (cluster.to_owned(), self.see_schedule(cluster, differs))
+        });
+        let schedules = schedules.collect();
+        let mut facts = self.members.iter().filter_map(|key| self.store.source_facts(key));
         let since = self.record.running.as_ref().map_or(self.now, |running| running.since);
         let patience = self.policy.and_then(Policy::failover_seconds).unwrap_or(AWAY_SECONDS);
         let of_move = self.record.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
@@ -237,7 +236,7 @@ impl<'a> Survey<'a> {
                 hash: CURRENT.to_owned(),
                 amount: self.divided.map_or_else(|| self.planned_clusters(), |one| one.workload.pods_at_once()),
                 divided: self.is_spread(),
-                volumes: facts().any(crate::placement::facts::Facts::has_volumes),
+                volumes: facts.any(crate::placement::facts::Facts::has_volumes),
                 consent: !self.members.iter().any(|key| self.store.is_held_by_volumes(key)),
                 once: self.members.iter().all(|key| self.is_stopped_first(key)),
                 idle: self.is_idle(),
@@ -267,21 +266,16 @@ impl<'a> Survey<'a> {
 
     /// Returns how much of a group is there by what each counted member has: 0 unless all of them have something.
     fn sum_reports(&self, cluster: &str, count: impl Fn(SeenReport) -> i64) -> i64 {
-        let has = |key: &&&ObjectKey| count(self.report(key, cluster)) > 0;
         let asked = self.asked_amount(cluster).unwrap_or(0);
-        let (shared, others): (Vec<_>, Vec<_>) =
-            self.counted.iter().partition(|key| self.divided.is_some_and(|divided| divided.key == ***key));
-        if !others.iter().all(&has) {
+        let (shared, others): (Vec<&ObjectKey>, Vec<_>) =
+            self.counted.iter().copied().partition(|key| self.divided.is_some_and(|divided| divided.key == **key));
+        if others.iter().any(|key| count(self.report(key, cluster)) <= 0) {
             return 0;
         }
         match shared.first() {
             // A copy of all pods reports whether it has them.
             Some(key) if !self.store.copy_in(key, cluster).is_some_and(|(_, copy)| has_own_share(copy)) => {
-                if has(key) {
-                    asked
-                } else {
-                    0
-                }
+                if count(self.report(key, cluster)) > 0 { asked } else { 0 }
             }
             Some(key) => count(self.report(key, cluster)).min(asked),
             None => asked,
@@ -293,7 +287,6 @@ impl<'a> Survey<'a> {
         let live = self.live_copies(cluster);
         let object = &self.clusters.known[cluster];
         let asked = self.moves.asked_text(object);
-        let is_answered = |text| live.iter().all(|(_, _, schedule)| live::is_answered(schedule, object, text));
         let copies = self.members.iter().filter_map(|key| self.store.copy_in(key, cluster));
         let kept: Option<BTreeSet<i64>> =
             live.iter().map(|(_, at, schedule)| self.moves.kept_epoch(at, schedule.metadata.uid.as_ref())).collect();
@@ -308,7 +301,8 @@ impl<'a> Survey<'a> {
                 removed: copies.map(|(_, schedule)| live::read_copy_report(schedule)).all(|report| report.removed),
             },
             asked: asked.is_some(),
-            answered: asked.is_some_and(is_answered),
+            answered: asked
+                .is_some_and(|text| live.iter().all(|(_, _, schedule)| live::is_answered(schedule, object, text))),
             kept: kept.filter(|epochs| epochs.len() == 1).and_then(|epochs| epochs.into_iter().next()),
         }
     }
@@ -346,8 +340,8 @@ impl<'a> Survey<'a> {
                     _ => format!("{available} of {needed} of {title} are available on {cluster}"),
                 });
             }
-            let counts = |schedule: &SeenSchedule| schedule.asked && schedule.answered;
-            if missing.is_empty() && !seen.schedules.get(cluster).is_some_and(counts) {
+            let is_confirmed = seen.schedules.get(cluster).is_some_and(|one| one.asked && one.answered);
+            if missing.is_empty() && !is_confirmed {
                 missing.push(format!("the agent of {cluster} has not confirmed it"));
             }
         }

@@ -270,13 +270,12 @@ async fn a_rollout_without_room_moves_nothing() {
 #[tokio::test]
 async fn pods_of_an_older_template_that_serve_keep_their_group() {
     let (mut scene, web) = Scene::placed();
-    let resource = |updated: i64| json!({"replicas": 3, "updatedReplicas": updated}).to_string();
     scene.report_pending("east", scene.now);
-    scene.report("east", |status| status["resource"] = json!(resource(2)));
+    scene.report("east", |status| status["resource"] = json!(r#"{"replicas":3,"updatedReplicas":2}"#));
     scene.advance(600);
     scene.settle(&web);
     assert_eq!((scene.phase(&web), scene.record(&web).excluded.len()), (None, 0));
-    scene.report("east", |status| status["resource"] = json!(resource(3)));
+    scene.report("east", |status| status["resource"] = json!(r#"{"replicas":3,"updatedReplicas":3}"#));
     scene.settle(&web);
     assert_eq!(scene.cause(&web), Some(MoveCause::Unschedulable), "all are of one template");
 }

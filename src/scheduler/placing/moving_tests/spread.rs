@@ -156,13 +156,13 @@ async fn scaling_is_no_move() {
 
 #[tokio::test]
 async fn other_percentages_move_pods_and_lose_none() {
-    let split = |east: i64, west: i64| {
+    let [before, after] = [(80, 20), (20, 80)].map(|(east, west)| {
         json!({"topologyKey": "region", "percentageSplit": [
             {"topologyValue": "east", "percentage": east}, {"topologyValue": "west", "percentage": west}]})
-    };
-    let mut spread = Spread::new(&split(80, 20), 10);
+    });
+    let mut spread = Spread::new(&before, 10);
     assert_eq!(spread.target(), amounts(&[("east", 8), ("west", 2)]));
-    spread.scene.policy["spec"]["spreadConstraints"] = split(20, 80);
+    spread.scene.policy["spec"]["spreadConstraints"] = after;
     spread.scene.put_policy();
     let web = spread.web.clone();
     spread.scene.settle(&web);

@@ -89,33 +89,30 @@ fn of_engine(error: Error) -> String {
 
 /// Every check as `fleetctl check` prints it, without the line that sums up.
 fn of_checks() -> Vec<(String, String)> {
-    let of_check = |judged: check::Judged| {
-        let mut ui = Ui::for_tests();
-        ui.here.cluster = " --context west".to_owned();
-        let table = check_table::format_check_table(&ui, "", &Report { judged: vec![judged.clone()] });
+    let mut ui = Ui::for_tests();
+    ui.here.cluster = " --context west".to_owned();
+    let examples = check::example_results().into_iter().map(|judged| {
+        let id = judged.id.to_owned();
+        let table = check_table::format_check_table(&ui, "", &Report { judged: vec![judged] });
         let table = style::strip_styles(&table, true);
         let (lines, _) = table.trim_end().rsplit_once("\n\n").unwrap();
-        (judged.id.to_owned(), format!("{lines}\n"))
-    };
-    check::example_results().into_iter().map(of_check).collect()
+        (id, format!("{lines}\n"))
+    });
+    examples.collect()
 }
 
 fn of_causes() -> Vec<(String, String)> {
-    let found = workload::examples().into_iter().chain([deleted_diagnosis()]);
-    let shown = |diagnosis: Diagnosis| {
+    let examples = workload::examples().into_iter().chain([deleted_diagnosis()]).map(|diagnosis| {
         let timed_out = diagnosis.grace.is_none();
         (diagnosis.cause.id(), of_engine(wait_failure(timed_out, diagnosis)))
-    };
-    found.map(shown).collect()
+    });
+    examples.collect()
 }
 
 fn of_engine_errors() -> Vec<(&'static str, String)> {
     use serde_json::json;
-    let foreign = |name: &str, manager: &str| Foreign {
-        object: example_object("", "Service", name),
-        managers: vec![manager.to_owned()],
-        install: None,
-    };
+    let foreign =
+        Foreign { object: example_object("", "Service", "etcd"), managers: vec!["helm".to_owned()], install: None };
     let conflict = Conflict {
         object: example_object("apps", "Deployment", "apiserver"),
         field: ".spec.replicas".to_owned(),
@@ -124,7 +121,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         ours: "1".to_owned(),
         theirs: "2".to_owned(),
     };
-    let holder = || "ann on laptop, process 4711, since 2026-01-31T12:00:00Z".to_owned();
+    let holder = "ann on laptop, process 4711, since 2026-01-31T12:00:00Z".to_owned();
     let record = inventory::Error::Record {
         name: "fleet-install-demo".to_owned(),
         namespace: "fleet".to_owned(),
@@ -136,7 +133,8 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
     let invalid = json!({"reason": "Invalid", "message": "StatefulSet.apps \"etcd\" is invalid: metadata.labels: Invalid value: \"-\""});
     let terminating = json!({"reason": "Forbidden", "message": "statefulsets.apps \"etcd\" is forbidden: unable to create new content in namespace fleet because it is being terminated",
         "details": {"causes": [{"reason": "NamespaceTerminating", "message": "namespace fleet is being terminated", "field": "metadata.namespace"}]}});
-    let transport = |text: &str| ApiError::from_transport_error(&std::io::Error::other(text.to_owned()));
+    let refused = std::io::Error::other("tcp connect error: Connection refused (os error 111)");
+    let untrusted = std::io::Error::other("invalid peer certificate: UnknownIssuer");
     let stuck = ObjectReason {
         object: example_object("", "ConfigMap", "fleet-scheduler-config"),
         reason: "finalizer example.com/held".to_owned(),
@@ -176,12 +174,12 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
             server_answer(503, &json!({"reason": "ServiceUnavailable", "message": "etcdserver: request timed out"})),
         ),
         api_failure("apply", server_answer(401, &json!({"reason": "Unauthorized", "message": "Unauthorized"}))),
-        api_failure("apply", transport("tcp connect error: Connection refused (os error 111)")),
-        api_failure("apply", transport("invalid peer certificate: UnknownIssuer")),
+        api_failure("apply", ApiError::from_transport_error(&refused)),
+        api_failure("apply", ApiError::from_transport_error(&untrusted)),
         Error::Conflicts { conflicts: vec![conflict] },
-        Error::NotOurs { objects: vec![foreign("etcd", "helm")] },
-        inventory::Error::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
-        inventory::Error::LockLost { holder: holder() }.into(),
+        Error::NotOurs { objects: vec![foreign] },
+        inventory::Error::Locked { holder: holder.clone(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
+        inventory::Error::LockLost { holder }.into(),
         inventory::Error::PlanOutdated.into(),
         record.into(),
         file.into(),
@@ -193,6 +191,20 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
     errors.into_iter().map(|error| (error.reason(), of_engine(error))).collect()
 }
 
+fn load_example_chart(kind: chart::Kind, chosen: &Selection<'_>) -> (chart::Chart, ValuesBuilder) {
+    let chart = chart_choice::load_selected_chart(kind, chosen).unwrap();
+    let values = chart.values_of(&chosen.version);
+    (chart, values)
+}
+
+fn restore_failure(error: &RestoreError) -> CliError {
+    restore_error(error, &"demo".parse().unwrap(), "")
+}
+
+fn etcd_failure(error: EtcdError) -> CliError {
+    access_error(&error.into(), &"demo".parse().unwrap())
+}
+
 /// The errors that only an install has.
 fn of_installs() -> Vec<CliError> {
     use control_plane::error::InstallError as C;
@@ -200,42 +212,36 @@ fn of_installs() -> Vec<CliError> {
     let ui = Ui::for_tests();
     let arguments = Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions"]);
     let global = Cli::from_arg_matches(&arguments).unwrap().global;
-    let selection =
-        |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
-    let chosen: Selection<'_> = selection(None);
+    let chosen = select_row(chart::embedded_versions(), Request::default()).unwrap();
+    let version = Some("v0.8");
+    let later = select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
     assert_eq!(chosen.by, SelectedBy::Default);
-    let values = |kind, chosen: &Selection<'_>| -> (chart::Chart, ValuesBuilder) {
-        let chart = chart_choice::load_selected_chart(kind, chosen).unwrap();
-        let values = chart.values_of(&chosen.version);
-        (chart, values)
-    };
-    let (chart, builder) = values(chart::Kind::ControlPlane, &chosen);
+    let (chart, builder) = load_example_chart(chart::Kind::ControlPlane, &chosen);
     let name = "demo".parse().unwrap();
     let plan = control_plane::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
-    let (chart, builder) = values(chart::Kind::Agent, &chosen);
+    let (chart, builder) = load_example_chart(chart::Kind::Agent, &chosen);
     let name = "west".parse().unwrap();
     let agent = workload_cluster::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
-    let jump =
-        upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
-    let closed = || C::Unreachable {
+    let jump = upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &later.version).unwrap_err();
+    let closed = C::Unreachable {
         url: "https://192.0.2.10:32222".to_owned(),
         why: "tcp connect error: Connection refused (os error 111)".to_owned(),
     };
-    let said = |reason: &str, message: &str| Registration {
+    let taken = Registration {
         state: state::BLOCKED.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
+        reason: "NameTaken".to_owned(),
+        message: "cluster west is registered with another key; remove it first, or choose another name".to_owned(),
         at: String::new(),
     };
-    let at = |minor| KubeMinor::new(1, minor);
-    let skipped = UpgradeRefused::MinorSkipped { now: at(31), wanted: at(36), hub: at(36) };
+    let newest = KubeMinor::new(1, 36);
+    let skipped = UpgradeRefused::MinorSkipped { now: KubeMinor::new(1, 31), wanted: newest, hub: newest };
     let probe = Outcome {
         passed: false,
         hop: "TCP".to_owned(),
         message: "192.0.2.10:32222 does not answer: connection timed out".to_owned(),
         clock_skew: None,
     };
-    let removed = || Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
+    let removed = Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
     let leftover = ObjectReason {
         object: example_object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
         reason: "it has fields of this installation, but its labels were removed".to_owned(),
@@ -254,19 +260,15 @@ fn of_installs() -> Vec<CliError> {
     };
     let interrupted =
         Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned(), version: Some("v0.6.1".to_owned()) };
-    let rolled_back = |outcome| rollback::report_rollback(&ui, &plan.name, &global, None, outcome).unwrap_err();
     let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
     let west = "west".parse().unwrap();
     let of_control_plane = |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath });
     let of_agent = |error: W, aftermath| agent_failed(&agent, Failure { error, aftermath }, &global, None);
-    let taken = "cluster west is registered with another key; remove it first, or choose another name";
     let taint_value = EditError::HasOtherValue {
         key: "example.com/gpu".to_owned(),
         effect: "NoSchedule".to_owned(),
         value: "a100".to_owned(),
     };
-    let of_etcd = |error: EtcdError| access_error(&error.into(), &"demo".parse().unwrap());
-    let of_restore = |error: &RestoreError| restore_error(error, &"demo".parse().unwrap(), "");
     let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
@@ -282,11 +284,11 @@ fn of_installs() -> Vec<CliError> {
             name: "etcd-3".to_owned(),
             members: "etcd-0, etcd-1, etcd-2".to_owned(),
         }),
-        of_etcd(EtcdError::Unreachable {
+        etcd_failure(EtcdError::Unreachable {
             member: "etcd-0".to_owned(),
             why: "transport error: dial tcp4 127.0.0.1:2379: connect: connection refused".to_owned(),
         }),
-        of_etcd(EtcdError::Refused {
+        etcd_failure(EtcdError::Refused {
             member: "etcd-0".to_owned(),
             message: "etcdserver: mvcc: required revision has been compacted".to_owned(),
         }),
@@ -309,13 +311,13 @@ fn of_installs() -> Vec<CliError> {
             &global.namespace,
         ),
         unknown_values_error("demo", "its install has not finished yet"),
-        of_restore(&RestoreError::NoSpace { claim: "etcd-data-etcd-0".to_owned(), capacity: 1 << 30, needed: 3 << 29 }),
-        of_restore(&RestoreError::OlderApiServer { archive: "v1.37".to_owned(), present: "v1.36".to_owned() }),
-        of_restore(&RestoreError::NotInstallable("the backup has no record of an install by fleetctl".to_owned())),
-        of_restore(&RestoreError::AlreadyInstalled("control plane demo already exists in namespace fleet".to_owned())),
-        of_restore(&RestoreError::AgentsBehind(vec!["east".to_owned(), "west".to_owned()])),
-        of_restore(&RestoreError::OperationOpen(Box::new(open_restore()))),
-        of_restore(&RestoreError::PodFailed {
+        restore_failure(&RestoreError::NoSpace { claim: "etcd-data-etcd-0".to_owned(), capacity: 1 << 30, needed: 3 << 29 }),
+        restore_failure(&RestoreError::OlderApiServer { archive: "v1.37".to_owned(), present: "v1.36".to_owned() }),
+        restore_failure(&RestoreError::NotInstallable("the backup has no record of an install by fleetctl".to_owned())),
+        restore_failure(&RestoreError::AlreadyInstalled("control plane demo already exists in namespace fleet".to_owned())),
+        restore_failure(&RestoreError::AgentsBehind(vec!["east".to_owned(), "west".to_owned()])),
+        restore_failure(&RestoreError::OperationOpen(Box::new(open_restore()))),
+        restore_failure(&RestoreError::PodFailed {
             pod: "fleet-restore-etcd-0".to_owned(),
             why: "container restore ended with code 1: Error: snapshot file integrity check failed".to_owned(),
         }),
@@ -328,8 +330,8 @@ fn of_installs() -> Vec<CliError> {
             &"demo".parse().unwrap(),
             "",
         ),
-        of_restore(&RestoreError::TimedOut("1 of 3 members of etcd are ready".to_owned())),
-        of_restore(&RestoreError::NothingOpen),
+        restore_failure(&RestoreError::TimedOut("1 of 3 members of etcd are ready".to_owned())),
+        restore_failure(&RestoreError::NothingOpen),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
         refused_values_error("workload cluster west", &unconfirmed_values()),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
@@ -343,15 +345,15 @@ fn of_installs() -> Vec<CliError> {
             FailureOutcome::NothingWritten,
         ),
         of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), FailureOutcome::Left),
-        of_control_plane(closed(), FailureOutcome::Left),
+        of_control_plane(closed, FailureOutcome::Left),
         of_control_plane(C::Upgrade { refused: jump, cluster: None }, FailureOutcome::NothingWritten),
         of_control_plane(C::Upgrade { refused: skipped, cluster: None }, FailureOutcome::NothingWritten),
         of_control_plane(C::Interrupted, FailureOutcome::Left),
         of_agent(W::NoInitSecret("demo".to_owned()), FailureOutcome::NothingWritten),
         of_agent(W::Probe(probe), FailureOutcome::NothingWritten),
-        of_agent(W::Refused(said("NameTaken", taken)), FailureOutcome::Left),
+        of_agent(W::Refused(taken), FailureOutcome::Left),
         of_agent(W::NotReady(None), FailureOutcome::Left),
-        uninstall::check_not_elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
+        uninstall::check_not_elsewhere("control-plane", "demo", &global, &removed).unwrap_err(),
         uninstall::check_orphaned_objects(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
         uninstall::control_plane::unknown_clusters_error(
             "client error (Connect): tcp connect error: Connection refused (os error 111)".to_owned(),
@@ -365,8 +367,8 @@ fn of_installs() -> Vec<CliError> {
             &global,
         ),
         taint::refused_edit(&west, &taint_value, &global),
-        rolled_back(undone),
-        rolled_back(interrupted),
+        rollback::report_rollback(&ui, &plan.name, &global, None, undone).unwrap_err(),
+        rollback::report_rollback(&ui, &plan.name, &global, None, interrupted).unwrap_err(),
         check_report::preflight_refused(&Report { judged: preflight }, true),
         kubectl_install::no_rights(
             &io::Error::from_raw_os_error(13),
@@ -400,40 +402,42 @@ fn open_restore() -> inventory::Operation {
 
 /// Builds the values that an install which was given nothing would reset.
 fn forgotten_values() -> ValuesForgotten {
-    let value = |path: &str, recorded: Option<&str>, now: Option<&str>| Forgotten {
+    let values = [
+        ("exposure.nodePort", Some("32222"), None),
+        ("scheduler.replicas", Some("3"), Some("1")),
+        ("registryCredentials", None, None),
+    ];
+    let values = values.map(|(path, recorded, now)| Forgotten {
         path: path.to_owned(),
         recorded: recorded.map(str::to_owned),
         now: now.map(str::to_owned),
-    };
-    let values = vec![
-        value("exposure.nodePort", Some("32222"), None),
-        value("scheduler.replicas", Some("3"), Some("1")),
-        value("registryCredentials", None, None),
-    ];
-    ValuesForgotten { values, found: Vec::new() }
+    });
+    ValuesForgotten { values: values.into(), found: Vec::new() }
 }
 
 /// Builds the recorded values that an upgrade on another machine is to be given again.
 fn unconfirmed_values() -> Vec<UnconfirmedValue> {
-    let value = |path: &str, recorded: &str, local: Option<&str>| UnconfirmedValue {
+    let values = [("extraArgs", r#"["--v=4"]"#, Some(r#"["--v=2"]"#)), ("placement.allowRBACKinds", "true", None)];
+    let values = values.map(|(path, recorded, local)| UnconfirmedValue {
         path: path.to_owned(),
         recorded: Some(recorded.to_owned()),
         local: local.map(str::to_owned),
-    };
-    vec![value("extraArgs", r#"["--v=4"]"#, Some(r#"["--v=2"]"#)), value("placement.allowRBACKinds", "true", None)]
+    });
+    values.into()
 }
 
 /// Builds the objects that a control plane placed into a workload cluster.
 fn placed_objects() -> Vec<PlacedObject> {
-    let object = |group: &str, kind: &str, namespace: Option<&str>, name: &str| {
+    let objects = [
+        ("", "Namespace", None, "shop"),
+        ("", "Service", Some("shop"), "web"),
+        ("apps", "Deployment", Some("shop"), "web"),
+    ];
+    let objects = objects.map(|(group, kind, namespace, name)| {
         let kind = placeable::find_builtin_kind(group, kind).expect("it can be placed");
         PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
-    };
-    vec![
-        object("", "Namespace", None, "shop"),
-        object("", "Service", Some("shop"), "web"),
-        object("apps", "Deployment", Some("shop"), "web"),
-    ]
+    });
+    objects.into()
 }
 
 fn placed_claims() -> Vec<PlacedObject> {

@@ -42,26 +42,27 @@ pub(crate) fn check_ids() -> impl Iterator<Item = &'static str> {
 
 /// All pages, sorted by id. A README is a note for those who write them.
 pub(crate) fn explain_pages() -> impl Iterator<Item = Page> {
-    let page = |file: &'static File<'static>| {
-        Some(Page { id: file.path().to_str()?.strip_suffix(".md")?, text: file.contents_utf8()? })
-    };
-    let mut pages: Vec<Page> = EXPLAIN.files().filter_map(page).filter(|page| page.id != "README").collect();
+    let mut pages: Vec<Page> = EXPLAIN.files().filter_map(read_page).filter(|page| page.id != "README").collect();
     pages.sort_by_key(|page| page.id);
     pages.into_iter()
+}
+
+fn read_page(file: &'static File<'static>) -> Option<Page> {
+    Some(Page { id: file.path().to_str()?.strip_suffix(".md")?, text: file.contents_utf8()? })
 }
 
 /// The page of an id, however its letters are written; of a code that stands in a table of wrong values, such as `unknown-key`,
 /// of wrong manifests, or of placement, such as `NoFit`, the page with that table.
 pub(crate) fn find_page(id: &str) -> Option<Page> {
-    let is_code = |line: &str| {
-        let code = line.strip_prefix("| `").and_then(|rest| rest.split_once("` |"));
-        code.is_some_and(|(code, _)| code.eq_ignore_ascii_case(id))
-    };
-    let has_tables = |page: &Page| [VALUES, MANIFESTS, PLACEMENT].contains(&page.id);
     explain_pages()
         .find(|page| page.id == id)
         .or_else(|| explain_pages().find(|page| page.id.eq_ignore_ascii_case(id)))
-        .or_else(|| explain_pages().find(|page| has_tables(page) && page.text.lines().any(is_code)))
+        .or_else(|| explain_pages().find(|page| lists_code(page, id)))
+}
+
+fn lists_code(page: &Page, code: &str) -> bool {
+    let mut rows = page.text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    [VALUES, MANIFESTS, PLACEMENT].contains(&page.id) && rows.any(|(listed, _)| listed.eq_ignore_ascii_case(code))
 }
 
 /// The page about wrong values, with a row for each code.
@@ -84,37 +85,37 @@ mod tests {
 
     use super::*;
 
+    /// The word in quotes that a piece of code begins with, if it is written as a reason.
+    fn leading_reason(code: &str) -> Option<String> {
+        let name = code.trim_start().strip_prefix('"')?.split('"').next()?;
+        let is_reason =
+            name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(|c| c.is_ascii_alphanumeric());
+        is_reason.then(|| name.to_owned())
+    }
+
     /// Every word in quotes that stands where the code gives an error its reason.
     fn reasons(source: &str) -> BTreeSet<String> {
         let code = source.split("#[cfg(test)]").next().unwrap_or_default();
         let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut found = BTreeSet::new();
-        let mut word = |rest: &str| {
-            let name = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
-            let is_reason = |name: &&str| {
-                name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(|c| c.is_ascii_alphanumeric())
-            };
-            found.extend(name.filter(is_reason).map(str::to_owned));
-        };
-        for marker in ["CliError::usage(", "Self::usage(", "shown(", "let reason = "] {
-            flat.match_indices(marker).for_each(|(at, _)| word(&flat[at + marker.len()..]));
+        for marker in ["CliError::usage(", "Self::usage(", "own_kubeconfig_failure(", "let reason = "] {
+            found.extend(flat.match_indices(marker).filter_map(|(at, _)| leading_reason(&flat[at + marker.len()..])));
         }
-        for marker in ["CliError::new(", "Self::new(", "shown(Exit::"] {
+        for marker in ["CliError::new(", "Self::new(", "shared_kubeconfig_failure(Exit::"] {
             for (at, _) in flat.match_indices(marker) {
-                word(flat[at..].split_once(',').unwrap_or_default().1);
+                found.extend(leading_reason(flat[at..].split_once(',').unwrap_or_default().1));
             }
         }
         for part in flat.split("fn reason(").skip(1) {
             let body = part.split(" fn ").next().unwrap_or_default();
             for marker in ["=> ", "{ "] {
-                for (at, _) in body.match_indices(marker) {
-                    word(&body[at + marker.len()..]);
-                }
+                let starts = body.match_indices(marker);
+                found.extend(starts.filter_map(|(at, _)| leading_reason(&body[at + marker.len()..])));
             }
         }
         for part in flat.split("let reason = ").skip(1) {
             let body = part.split(';').next().unwrap_or_default();
-            body.match_indices("{ ").for_each(|(at, _)| word(&body[at + 2..]));
+            found.extend(body.match_indices("{ ").filter_map(|(at, _)| leading_reason(&body[at + 2..])));
         }
         found
     }
@@ -178,27 +179,32 @@ mod tests {
         assert!(find_page("set-syntax").is_some() && find_page("wrong-type").is_some() && find_page("wrong").is_none());
     }
 
+    fn read_source_file(file: &str) -> String {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+    }
+
+    /// The words between each `marker`, which ends with a quotation mark, and the next quotation mark.
+    fn words_behind_marker(text: &str, marker: &str) -> Vec<String> {
+        text.split(marker).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
+    }
+
     #[test]
     fn every_reason_of_placement_stands_on_its_page() {
         let page = explain_pages().find(|page| page.id == PLACEMENT).unwrap();
-        let read = |file: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
-        let words = |text: &str, marker: &str| -> Vec<String> {
-            text.split(marker).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
-        };
-        let of_clusters = words(&read("src/placement/reason.rs"), "=> \"");
-        let decide = read("src/placement/decide/mod.rs");
-        let of_groups = words(decide.split("impl Outcome").nth(1).unwrap().split("impl How").next().unwrap(), "=> \"");
-        let schedule = read("src/api/crd/schedule.rs");
-        let of_copies =
-            words(schedule.split("pub mod applied").nth(1).unwrap().split("\n}").next().unwrap(), "&str = \"");
+        let of_clusters = words_behind_marker(&read_source_file("src/placement/reason.rs"), "=> \"");
+        let decide = read_source_file("src/placement/decide/mod.rs");
+        let outcomes = decide.split("impl Outcome").nth(1).unwrap().split("impl How").next().unwrap();
+        let of_groups = words_behind_marker(outcomes, "=> \"");
+        let schedule = read_source_file("src/api/crd/schedule.rs");
+        let applied = schedule.split("pub mod applied").nth(1).unwrap().split("\n}").next().unwrap();
+        let of_copies = words_behind_marker(applied, "&str = \"");
         assert!(of_clusters.len() > 12 && of_groups.len() > 4 && of_copies.len() > 9);
         let known =
             ["PolicyGone", "Suspended", "OverrideInvalid", "FieldsDropped", "DriftCorrected"].map(str::to_owned);
         let all = of_clusters.into_iter().chain(of_groups).chain(of_copies).chain(known);
         // Some have a page of their own as well.
-        let is_missing = |code: &String| !page.text.contains(&format!("\n| `{code}` |")) || find_page(code).is_none();
-        let missing: Vec<String> = all.filter(is_missing).collect();
-        assert_eq!(missing, Vec::<String>::new());
+        let missing = all.filter(|code| !page.text.contains(&format!("\n| `{code}` |")) || find_page(code).is_none());
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
     }
 
     #[test]
