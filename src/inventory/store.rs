@@ -152,9 +152,7 @@ impl Store {
                     continue;
                 }
             }
-            if let Some(open) = state.operation.as_ref().filter(|operation| operation.open)
-                && options.goes_on_with != Some(open.run.as_str())
-            {
+            if let Some(open) = state.blocking_operation(options.goes_on_with) {
                 return Err(Error::OperationOpen { operation: Box::new(open.clone()) });
             }
             let found = state.version.clone();
