@@ -1,5 +1,6 @@
 //! Removes objects: uninstall, rollback of a run that was interrupted, and what both need to know before they delete.
 
+mod data_retention;
 pub(super) mod found;
 mod held;
 pub(super) mod journal_check;
