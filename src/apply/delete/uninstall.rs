@@ -28,9 +28,9 @@ use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
-use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, is_terminating, object_annotation, object_uid};
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::{Done, Event};
 
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]

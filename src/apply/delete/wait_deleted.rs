@@ -10,9 +10,9 @@ use super::report::ObjectReason;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::Event;
 
 /// Time after which an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
