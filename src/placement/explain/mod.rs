@@ -1,31 +1,26 @@
-//! Decisions in words: the same sentence for the event, the condition and the command line.
+//! Decisions in words: the same sentence for the event, the condition and the command line. What `fleetctl why` and the
+//! condition Scheduled say of a decision is in `decision_text`, of a group without room in `unplaced_group`.
 
 mod amount;
-mod clusters;
-mod next;
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod decision_text;
+mod rejected_clusters;
+mod unplaced_group;
 
 use k8s_openapi::jiff::Timestamp;
 
 use amount::amount_of;
 pub use amount::format_amount;
-pub use clusters::{Row, rejection_rows};
+pub use decision_text::format_decision;
+pub use rejected_clusters::{Row, rejection_rows};
 
-use super::copy::Share;
-use super::decide::{Decision, Group, How, Outcome, Target};
+use super::decide::Group;
 use super::dependencies::Missing;
 use super::facts::{Facts, Ignored, ObjectKey};
 use super::fleet::Fleet;
 use super::follow::MissingFollower;
 use super::matching::{Clause, Policy};
-use super::reason::Reason;
 use crate::api::first_of::first_of;
 use crate::api::util::text::escaped_text;
-
-/// A cluster, and why it does not take the group.
-type Rejection = (Arc<str>, Reason);
 
 /// Longest text of an event, in bytes.
 const LONGEST: usize = 1024;
@@ -135,153 +130,6 @@ pub fn format_ignored_demands(group: &Group<'_>) -> Option<String> {
     names.sort();
     names.dedup();
     (!names.is_empty()).then(|| format!("ignored: {}", names.join(", ")))
-}
-
-/// Returns the sentence of a decision, for the event, the condition Scheduled and the command line.
-pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
-    let prefix = if decision.suspended { "Suspended; it would be: " } else { "" };
-    let text = match (decision.outcome, decision.how) {
-        (Outcome::GroupTooLarge, _) => {
-            format!("{} members; at most {} are placed together", group.len(), super::decide::LARGEST_GROUP)
-        }
-        (Outcome::HasVolumes, _) => {
-            "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. Next: register \
-             the cluster again under the same name; or start elsewhere with empty volumes, with the annotation \
-             fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
-                .to_owned()
-        }
-        (_, Some(How::KeptUntilPlaced)) => {
-            let names = quote_names(decision.targets.iter().map(|target| &target.cluster));
-            format!(
-                "Stays on {names} until another cluster is found; {}",
-                format_no_cluster(policy, group, fleet, decision)
-            )
-        }
-        (Outcome::NoFit | Outcome::NoCandidates, _) => format_no_cluster(policy, group, fleet, decision),
-        (_, Some(How::Divide | How::Duplicate)) => format_spread(decision),
-        _ => format_single_cluster(decision),
-    };
-    shorten_event_text(format!("{prefix}{text}"))
-}
-
-/// Returns the sentence for a group in one cluster.
-fn format_single_cluster(decision: &Decision) -> String {
-    let cluster = quote_names(decision.targets.iter().map(|target| &target.cluster));
-    let not = match format_rejections(&decision.rejected, false).as_str() {
-        "" => String::new(),
-        list => format!(". {} rejected: {list}", decision.rejected.len()),
-    };
-    let from = match decision.moving_from.as_slice() {
-        [] => String::new(),
-        names => format!(", from {}", quote_names(names)),
-    };
-    let text = match decision.how {
-        None | Some(How::Kept) => format!("Stays on {cluster}"),
-        Some(How::Volumes) => format!("Stays on {cluster}: its volumes cannot be moved"),
-        Some(How::Started) => format!("Stays on {cluster}: it has started and would start again elsewhere"),
-        Some(How::Outgrown) => {
-            format!(
-                "Stays on {cluster}, although it no longer fits there: no other cluster has room for the whole group, \
-                 and some pods may stay Pending"
-            )
-        }
-        Some(How::Tight) => {
-            format!("Placed on {cluster}{from}, where it fits only if tightly packed: no other cluster has room")
-        }
-        Some(How::Autoscaled) => format!("Placed on {cluster}{from}, which adds nodes: no cluster has room now"),
-        Some(How::Standby) => {
-            format!("Placed on {cluster}{from}, which is woken from standby: no active cluster has room")
-        }
-        _ => {
-            let why = decision.chosen.as_ref().and_then(|chosen| {
-                let (resource, left) = chosen.scarcest.as_ref()?;
-                Some(format!(": most free {resource} ({} %) of {} with room", left.as_percent(), chosen.with_room))
-            });
-            format!("Placed on {cluster}{from}{}", why.unwrap_or_default())
-        }
-    };
-    text + &not
-}
-
-/// Returns the sentence for a group over several domains.
-fn format_spread(decision: &Decision) -> String {
-    let shares = |target: &Target| {
-        let one = |share: &Share| match share {
-            Share::Replicas(replicas) => replicas.to_string(),
-            Share::Job { completions, .. } => format!("{completions} completions"),
-        };
-        target.replicas.values().map(one).collect::<Vec<_>>().join(" + ")
-    };
-    let target = |target: &Target| match shares(target).as_str() {
-        "" => format!("{:?}", target.cluster),
-        shares => format!("{shares} on {:?}", target.cluster),
-    };
-    let targets: Vec<String> = decision.targets.iter().map(target).collect();
-    let verb = if decision.how == Some(How::Duplicate) { "Copied to" } else { "Divided:" };
-    let mut text = format!("{verb} {}", targets.join(", "));
-    if !decision.moving_from.is_empty() {
-        text.push_str(&format!(", from {}", quote_names(&decision.moving_from)));
-    }
-    if decision.withheld > 0 {
-        text.push_str(&format!(". Withheld: {}", decision.withheld));
-    }
-    if !decision.domains.is_empty() {
-        let missing: Vec<String> =
-            decision.domains.iter().map(|(value, why)| format!("{value:?} {}", why.code())).collect();
-        text.push_str(&format!(". Domains without it: {}", missing.join(", ")));
-    }
-    match format_rejections(&decision.rejected, false).as_str() {
-        "" => text,
-        list => format!("{text}. {} rejected: {list}", decision.rejected.len()),
-    }
-}
-
-/// Returns the sentence for a group without any cluster: the reasons, and what can be done.
-fn format_no_cluster(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
-    let mut steps: Vec<String> = next::suggest_next_steps(policy, decision).into_iter().take(2).collect();
-    if let Some(facts) = group.objects().next() {
-        let namespace = match facts.key.namespace() {
-            "" => String::new(),
-            namespace => format!(" -n {namespace}"),
-        };
-        steps.push(format!("see fleetctl why {}/{}{namespace}", facts.key.kind().to_lowercase(), facts.key.name()));
-    }
-    let list = match format_rejections(&decision.rejected, true).as_str() {
-        "" => String::new(),
-        list => format!(": {list}"),
-    };
-    let next = match steps.as_slice() {
-        [] => String::new(),
-        [one] => format!(". Next: {one}"),
-        [first @ .., last] => format!(". Next: {}, or {last}", first.join(", ")),
-    };
-    format!("0 of {} clusters{list}{next}", fleet.len())
-}
-
-/// Reasons with their numbers, the most frequent first: `7 SelectorMismatch, 1 NotReady ("c")`.
-fn format_rejections(rejected: &[Rejection], names_best: bool) -> String {
-    let mut kinds: BTreeMap<(usize, String), Vec<&Rejection>> = BTreeMap::new();
-    for one in rejected {
-        kinds.entry((clusters::filter_position(&one.1), one.1.to_string())).or_default().push(one);
-    }
-    let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
-    let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
-        let best =
-            those.iter().max_by_key(|(name, reason)| (clusters::free_amount(reason), std::cmp::Reverse(name.clone())));
-        let detail = match (best, those.len()) {
-            (Some((name, reason)), 1) => match clusters::format_reason_numbers(reason) {
-                Some(numbers) => format!(" ({name:?}: {numbers})"),
-                None => format!(" ({name:?})"),
-            },
-            (Some((name, reason)), _) if names_best => clusters::format_reason_numbers(reason)
-                .map(|numbers| format!(" (best {name:?}: {numbers})"))
-                .unwrap_or_default(),
-            _ => String::new(),
-        };
-        format!("{} {code}{detail}", those.len())
-    };
-    kinds.into_iter().map(print).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 use super::*;
 use crate::api::crd::policy::SchedulePolicySpec;
-use crate::placement::decide::{Current, decide_group};
+use crate::placement::decide::{Current, Target, decide_group};
 use crate::placement::facts::Reference;
 use crate::placement::fleet::Cluster;
+use crate::placement::reason::Reason;
 use crate::placement::room::{Node, Promise};
 use serde_json::{Value, json};
 
