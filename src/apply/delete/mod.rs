@@ -2,7 +2,6 @@
 
 mod data_retention;
 pub(super) mod found;
-mod held;
 pub(super) mod journal_check;
 mod lost_journal;
 mod namespace;
@@ -13,6 +12,7 @@ pub(super) mod recorded_release;
 pub(super) mod report;
 pub(super) mod rollback;
 pub(super) mod rollback_plan;
+mod stuck_deletion;
 mod undo_step;
 pub(super) mod uninstall;
 pub(super) mod wait_deleted;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::held::{HoldFinder, Survey};
 use super::report::ObjectReason;
+use super::stuck_deletion::{HoldFinder, Survey};
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
