@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::step::Step;
 use crate::inventory::record::{Item, Origin};
-use crate::k8s::event::Done;
 use crate::k8s::managed_fields;
 use crate::k8s::object::{number_at, object_uid};
+use crate::k8s::run_event::Done;
 
 /// An object of the run as the server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

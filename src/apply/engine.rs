@@ -15,9 +15,9 @@ use crate::inventory::owner::Owner;
 use crate::inventory::record::State;
 use crate::inventory::store;
 use crate::inventory::store::{LockOptions, Store};
-use crate::k8s::event::Events;
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::Events;
 
 /// Options of a caller.
 #[derive(Debug, Clone)]

@@ -16,10 +16,10 @@ use crate::api::kinds::Kind;
 use crate::api::labels::KEYS_MANAGER;
 use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;
-use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{is_terminating, object_uid, text_at};
 use crate::k8s::request::server::{ApplyOptions, MANAGER, Server};
+use crate::k8s::run_event::{Done, Event};
 
 /// Time that the API may take to serve a kind after its definition is established.
 const DEFINITION_LAG: Duration = Duration::from_secs(10);

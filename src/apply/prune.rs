@@ -11,11 +11,11 @@ use super::run::Run;
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::Item;
-use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::{Done, Event};
 
 /// Reason to keep an object that is no longer part of the release: it was recreated by someone else, or lost our
 /// labels.

@@ -22,9 +22,9 @@ use crate::inventory::locked_store::LockedStore;
 use crate::inventory::record::{Item, Origin, Phase, Record};
 use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::Store;
-use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::{Done, Event};
 
 /// A run that holds the lock. End it with [`Run::commit_run`], [`Run::rollback_run`] or [`Run::release_run`]; a run that is merely
 /// dropped leaves its journal, and its lock until that expires.

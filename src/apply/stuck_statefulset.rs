@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::Error;
 use crate::api::kinds::Kind;
-use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, items_at, number_at, object_label, object_uid, status_condition, text_at};
 use crate::k8s::request::server::Selection;
+use crate::k8s::run_event::Event;
 
 /// Time that the controller may take to see a change.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);

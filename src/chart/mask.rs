@@ -1,5 +1,6 @@
 //! How secrets are masked in what is shown: the data of Secrets, and what looks like a secret on a line of which no
 //! schema says what is secret on it. Values that the schema marks are masked by `ValuesTree::to_masked_json`.
+//! `fleetctl diff` prints hashes in place of the data of Secrets: `apply::diff`.
 
 use serde_json::Value;
 

@@ -1,5 +1,8 @@
 //! Metrics, served in Prometheus' text format.
 //!
+//! No list declares them: the call that updates a metric, such as [`Metrics::increment_counter`], gives its name and help where
+//! the event happens. A test compares these calls with `docs/metrics.md`.
+//!
 //! They are our own because `prometheus-client` changes what is served: counters lose `_total` in HELP and TYPE, `le="10"`
 //! becomes `le="10.0"`, help gets a second full stop; and it does not let buckets be read, which tests need.
 

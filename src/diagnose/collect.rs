@@ -128,7 +128,7 @@ fn both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
 mod tests {
     use super::*;
     use crate::diagnose::typed::typed_object;
-    use crate::k8s::event::Events;
+    use crate::k8s::run_event::Events;
     use serde_json::{Value, json};
 
     const NOW: &str = "2026-01-01T01:00:00Z";

@@ -12,7 +12,7 @@ use super::progress::{self, Progress};
 use crate::api::names::NamespaceName;
 use crate::apply::{self, Charts, Engine, Options};
 use crate::inventory::{HeldLock, Owner};
-use crate::k8s::event::Events;
+use crate::k8s::run_event::Events;
 
 /// An installation, its place, and the time limits of a run that works on it; `N` is the type of its name.
 pub struct Target<'a, N> {

@@ -3,10 +3,10 @@
 
 pub mod admin_access;
 pub mod diff;
-pub(crate) mod drive;
 pub mod failure;
 pub mod fleet_home;
 pub mod image_pulls;
+pub(crate) mod install_loop;
 pub mod installed;
 pub mod local_values;
 pub mod progress;

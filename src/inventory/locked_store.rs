@@ -83,10 +83,10 @@ mod tests {
     use crate::inventory::owner::Owner;
     use crate::inventory::record::State;
     use crate::inventory::store::LockOptions;
-    use crate::k8s::event::Events;
     use crate::k8s::object::ObjectRef;
     use crate::k8s::request::server::{ApplyOptions, Server};
     use crate::k8s::request::server_clock::tests::dated;
+    use crate::k8s::run_event::Events;
 
     const HOUR: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 

@@ -1,4 +1,5 @@
-//! A long operation on an installation, of several stages, as the Secret of its record has it.
+//! A long operation on an installation, of several stages, as the Secret of its record has it; and whether it blocks another
+//! run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +47,12 @@ impl Operation {
 }
 
 impl State {
+    /// Returns the open operation that refuses a run ([`super::Error::OperationOpen`]): any but the one with the run
+    /// `goes_on_with`, which this run continues.
+    pub(super) fn blocking_operation(&self, goes_on_with: Option<&str>) -> Option<&Operation> {
+        self.operation.as_ref().filter(|operation| operation.open && goes_on_with != Some(operation.run.as_str()))
+    }
+
     /// Notes an operation that begins or continues. What a release waited for is the operation's from now on.
     pub(super) fn note_operation(&mut self, operation: &Operation) {
         self.operation = Some(operation.clone());

@@ -15,11 +15,11 @@ use super::owner::Owner;
 use super::record::State;
 use super::release::random_id;
 use crate::api::kinds::Kind;
-use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, is_terminating};
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::request_error::RequestError;
 use crate::k8s::request::server::{Server, Written};
+use crate::k8s::run_event::Event;
 
 /// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
 const LARGEST: usize = 1_000 * 1024;
@@ -152,9 +152,7 @@ impl Store {
                     continue;
                 }
             }
-            if let Some(open) = state.operation.as_ref().filter(|operation| operation.open)
-                && options.goes_on_with != Some(open.run.as_str())
-            {
+            if let Some(open) = state.blocking_operation(options.goes_on_with) {
                 return Err(Error::OperationOpen { operation: Box::new(open.clone()) });
             }
             let found = state.version.clone();
@@ -379,7 +377,7 @@ mod tests {
 
     use super::*;
     use crate::inventory::Operation;
-    use crate::k8s::event::Events;
+    use crate::k8s::run_event::Events;
     use crate::k8s::test_api;
 
     /// Takes the lock where the namespace has this deletion time, or none, and the first two creations are refused as in

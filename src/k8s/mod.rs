@@ -8,18 +8,17 @@ pub(crate) mod await_object;
 pub mod backoff;
 pub mod connect;
 pub(crate) mod discovery;
-pub(crate) mod event;
 pub mod extra_kinds;
 pub(crate) mod managed_fields;
 pub(crate) mod object;
 pub mod request;
 pub mod resource_version;
+pub(crate) mod run_event;
 #[cfg(test)]
 pub(crate) mod test_api;
 pub(crate) mod watch;
 
 pub use connect::kubeconfig::{ClientError, Connected, Target};
-pub use event::{Done, Event, Events, Numbered};
 pub(crate) use managed_fields::{apply_merge_patch, merge_diff};
 pub use object::ObjectRef;
 pub use request::api_error::{ApiError, Cause, error_sentences};
@@ -27,3 +26,4 @@ pub use request::request_error::RequestError;
 pub use request::retry::report_retries_to;
 pub use request::server::{ApplyOptions, MANAGER, Selection, Server, Written};
 pub(crate) use request::transport_error::{CHECK_SERVER, is_not_kubernetes};
+pub use run_event::{Done, Event, Events, Numbered};

@@ -168,7 +168,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::k8s::event::Events;
+    use crate::k8s::run_event::Events;
 
     /// Follows the pods of a server whose watches end at once, each after the next of these lines, if any. Gives so many of
     /// the requests, and when they came.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-mod strip;
+mod omitted_fields;
 
-use strip::{strip_manifest, strip_metadata};
+use omitted_fields::{strip_manifest, strip_metadata};
 
 use super::canonical::to_canonical_json;
 use super::facts::{Facts, InvalidAsk, LEAVE_FIELDS};

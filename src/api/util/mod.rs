@@ -3,6 +3,6 @@
 pub mod digest;
 pub mod file;
 pub mod file_fault;
-pub mod new_file;
 pub mod size;
 pub mod text;
+pub mod unfinished_file;

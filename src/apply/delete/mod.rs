@@ -1,7 +1,7 @@
 //! Removes objects: uninstall, rollback of a run that was interrupted, and what both need to know before they delete.
 
+mod data_retention;
 pub(super) mod found;
-mod held;
 pub(super) mod journal_check;
 mod lost_journal;
 mod namespace;
@@ -12,6 +12,7 @@ pub(super) mod recorded_release;
 pub(super) mod report;
 pub(super) mod rollback;
 pub(super) mod rollback_plan;
+mod stuck_deletion;
 mod undo_step;
 pub(super) mod uninstall;
 pub(super) mod wait_deleted;

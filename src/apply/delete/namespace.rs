@@ -11,9 +11,9 @@ use crate::apply::error::Error;
 use crate::apply::plan::is_made;
 use crate::inventory::locked_store::LockedStore;
 use crate::k8s::discovery;
-use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
+use crate::k8s::run_event::{Done, Event};
 
 /// Reason to keep a namespace that no install of this owner created.
 pub(super) const THERE_BEFORE: &str = "it existed before this installation";

@@ -13,7 +13,7 @@ use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
-use crate::k8s::object::{ObjectRef, is_terminating, text_at};
+use crate::k8s::object::{ObjectRef, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// The kinds that an installation may have objects of, whichever minor its cluster is of.
@@ -194,11 +194,6 @@ fn is_recorded_copy(state: &State, step: &JournalStep) -> bool {
 /// A claim that was never bound contains no data, and may lack the class that it needs.
 pub(crate) fn is_bound(claim: &Value) -> bool {
     matches!(text_at(claim, "/status/phase"), Some("Bound" | "Lost"))
-}
-
-/// Returns whether a claim keeps its data: a terminating claim keeps it until its finalizers are removed.
-pub(crate) fn keeps_data(claim: &Value) -> bool {
-    is_bound(claim) && !is_terminating(claim)
 }
 
 #[cfg(test)]

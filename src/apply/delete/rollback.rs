@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::data_retention::keeps_data;
 use super::found::Found;
 use super::journal_check::Source;
-use super::owned::keeps_data;
 use super::owner_refs::claim_of;
 use super::recorded_release::Former;
 use super::report::ObjectReason;

@@ -15,10 +15,10 @@ use crate::apply::error::Error;
 use crate::apply::object::strip_server_fields;
 use crate::inventory::journal::{JournalStep, Theirs, Undo};
 use crate::inventory::record::State;
-use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, is_terminating, object_label, object_uid, text_at};
 use crate::k8s::request::server::{ApplyOptions, Server};
+use crate::k8s::run_event::{Done, Event};
 
 /// Outcome of undoing a step.
 pub(crate) enum StepOutcome {

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::held::{HoldFinder, Survey};
 use super::report::ObjectReason;
+use super::stuck_deletion::{HoldFinder, Survey};
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::Event;
 
 /// Time after which an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);

@@ -159,7 +159,7 @@ mod tests {
     use crate::apply::engine::Options;
     use crate::diagnose::diagnosis::CauseId;
     use crate::inventory::owner::Owner;
-    use crate::k8s::event::{Event, Events};
+    use crate::k8s::run_event::{Event, Events};
 
     /// Far below the sum of the limits of the requests of one poll.
     const SOON: Duration = Duration::from_secs(15);

@@ -10,8 +10,8 @@ use crate::diagnose::diagnosis::{CauseId, Diagnosis, Link};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::kstatus::{State, Status, evaluate_status};
 use crate::diagnose::workload::diagnose_object;
-use crate::k8s::event::Event;
 use crate::k8s::object::ObjectRef;
+use crate::k8s::run_event::Event;
 
 /// One target while it is waited for.
 pub(crate) struct Watched<'a> {

@@ -21,9 +21,9 @@ use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::give_up::Grace;
 use crate::diagnose::workload::{diagnose_slow, latest_warning};
-use crate::k8s::event::Events;
 use crate::k8s::object::{ObjectRef, text_at};
 use crate::k8s::request::server::Server;
+use crate::k8s::run_event::Events;
 use crate::k8s::watch::{Update, follow_objects};
 
 /// The pause between two polls for causes while something is not current.

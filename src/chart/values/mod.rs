@@ -19,7 +19,7 @@ mod schema;
 pub mod suggest;
 mod tree;
 mod validate;
-mod written;
+mod values_file_schema;
 
 pub use assign::SetKind;
 pub use builder::{ValuesBuilder, read_file};
@@ -29,7 +29,7 @@ pub use network_peers::{check_peers, is_range};
 pub use pod_fields::{PodFields, check_annotations, check_node_selector, check_pods, check_proxy, proxy_ports};
 pub use schema::schema_of_line;
 pub use tree::{OriginOf, ValuesTree};
-pub use written::written_schema;
+pub use values_file_schema::written_schema;
 
 pub(super) use images::{VersionImage, version_of_tag};
 pub(super) use pod_fields::OWN_LABELS;

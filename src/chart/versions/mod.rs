@@ -20,6 +20,7 @@
 //!   notes: one sentence for people     # optional
 //! ```
 
+pub mod agent_skew;
 pub mod select;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,5 @@
-//! `--timeout` and `--lock-wait` of commands that change a cluster, and how durations are read.
+//! `--timeout` and `--lock-wait` of commands that change a cluster, the default of `--timeout` for each command, and how
+//! durations are read.
 
 use std::time::Duration;
 
@@ -11,11 +12,26 @@ use crate::install::fleet_home::Home;
 use crate::install::installed::Target;
 use crate::inventory::HeldLock;
 
+/// Default of `--timeout` for install, upgrade, uninstall and rollback.
+const RUN_TIMEOUT: &str = "5m";
+/// Default of `--timeout` for restore.
+pub(crate) const RESTORE_TIMEOUT: &str = "30m";
+/// Default of `--timeout` for `backup verify --rehearse`.
+pub(crate) const REHEARSAL_TIMEOUT: &str = "10m";
+/// Default of `--timeout` for `certs renew`.
+pub(crate) const RENEWAL_TIMEOUT: &str = "10m";
+/// Default of `--timeout` for `drain cluster`.
+pub(crate) const DRAIN_TIMEOUT: &str = "5m";
+/// Default of `--timeout` for `delete cluster`.
+pub(crate) const DELETE_TIMEOUT: &str = "2m";
+/// Default of `--timeout` for `status --wait`.
+pub(crate) const STATUS_TIMEOUT: &str = "5m";
+
 /// How long a run may take, and wait for another.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Timeout for the whole run, e.g. `5m`
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = RUN_TIMEOUT, value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 
     /// Time to wait for the lock while another run has it

@@ -19,7 +19,7 @@ use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::api::util::text::{visible_line, visible_lines};
 use crate::cli::args::global::Global;
-use crate::cli::args::timeouts::parse_duration;
+use crate::cli::args::timeouts::{DELETE_TIMEOUT, parse_duration};
 use crate::cli::commands::simulate::live::read_live_state;
 use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::CliError;
@@ -60,7 +60,7 @@ pub(crate) struct DeleteClusterArgs {
     yes: bool,
 
     /// Time to wait until the cluster and its namespace are deleted
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = DELETE_TIMEOUT, value_parser = parse_duration)]
     timeout: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! Display of a run as it goes: a live view on a terminal, plain lines elsewhere, events under `-o json`.
+//! Display of a run as it goes: a live view on a terminal, plain lines elsewhere, events under `-o json` (those of objects
+//! have their types in `k8s::run_event`).
 //!
 //! What is awaited tells of itself in words of API servers and pods, so every line is made visible here.
 

@@ -68,7 +68,7 @@ pub trait Output {
     fn restart(&mut self) -> io::Result<Self::Stream>;
 }
 
-impl Output for crate::api::util::new_file::NewFile {
+impl Output for crate::api::util::unfinished_file::UnfinishedFile {
     type Stream = File;
 
     fn is_repeatable(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::api_error::ApiError;
 use super::transport_error::{TIMEOUT, TRANSPORT, UNREACHED};
 use crate::k8s::backoff::Backoff;
-use crate::k8s::event::{Event, Events};
+use crate::k8s::run_event::{Event, Events};
 
 /// Number of times that a request is sent whose connection breaks, or whose server asks to come back: kubectl repeats it
 /// ten times.

@@ -22,8 +22,8 @@ use super::server_clock::Clock;
 use super::transport_error::NOT_KUBERNETES;
 use crate::api::applyset::TOOL;
 use crate::api::kinds::Kind;
-use crate::k8s::event::Events;
 use crate::k8s::object::{ObjectRef, text_at};
+use crate::k8s::run_event::Events;
 
 /// The field manager of every write, and the value of the label `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = TOOL;

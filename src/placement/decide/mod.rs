@@ -7,8 +7,8 @@ mod direct;
 mod filter;
 mod group;
 mod pick;
+mod single_cluster;
 mod spread;
-mod unspread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -277,7 +277,7 @@ fn decide_within(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Cu
             current,
         )
     } else {
-        unspread::decide_single_cluster(policy, group, fleet, current, steps)
+        single_cluster::decide_single_cluster(policy, group, fleet, current, steps)
     };
     if decision.scheduled {
         let targets: BTreeSet<&str> = decision.targets.iter().map(|target| target.cluster.as_str()).collect();

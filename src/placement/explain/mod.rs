@@ -1,31 +1,26 @@
-//! Decisions in words: the same sentence for the event, the condition and the command line.
+//! Decisions in words: the same sentence for the event, the condition and the command line. What `fleetctl why` and the
+//! condition Scheduled say of a decision is in `decision_text`, of a group without room in `unplaced_group`.
 
 mod amount;
-mod clusters;
-mod next;
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod decision_text;
+mod rejected_clusters;
+mod unplaced_group;
 
 use k8s_openapi::jiff::Timestamp;
 
 use amount::amount_of;
 pub use amount::format_amount;
-pub use clusters::{Row, rejection_rows};
+pub use decision_text::format_decision;
+pub use rejected_clusters::{Row, rejection_rows};
 
-use super::copy::Share;
-use super::decide::{Decision, Group, How, Outcome, Target};
+use super::decide::Group;
 use super::dependencies::Missing;
 use super::facts::{Facts, Ignored, ObjectKey};
 use super::fleet::Fleet;
 use super::follow::MissingFollower;
 use super::matching::{Clause, Policy};
-use super::reason::Reason;
 use crate::api::first_of::first_of;
 use crate::api::util::text::escaped_text;
-
-/// A cluster, and why it does not take the group.
-type Rejection = (Arc<str>, Reason);
 
 /// Longest text of an event, in bytes.
 const LONGEST: usize = 1024;
@@ -141,6 +136,7 @@ pub fn format_ignored_demands(group: &Group<'_>) -> Option<String> {
     (!names.is_empty()).then(|| format!("ignored: {}", names.join(", ")))
 }
 
+<<<<<<< HEAD
 /// Returns the sentence of a decision, for the event, the condition Scheduled and the command line.
 pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
     let prefix = if decision.suspended { "Suspended; it would be: " } else { "" };
@@ -299,5 +295,7 @@ fn format_rejection_kind(code: &str, those: &[&Rejection], names_best: bool) -> 
     format!("{} {code}{detail}", those.len())
 }
 
+=======
+>>>>>>> tasks10
 #[cfg(test)]
 mod tests;

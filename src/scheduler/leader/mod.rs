@@ -2,10 +2,10 @@
 
 pub mod apply;
 pub mod init_secret;
+pub mod init_token;
 pub mod inputs;
 pub mod manifests;
 pub mod status;
-pub mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,10 +191,11 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
         Ok(ca) => ca,
         Err(message) => return Progress::from_failure("CaUnknown", message),
     };
-    let token = match token::ensure_bootstrap_token(&leader.client, settings.init_token_ttl, Timestamp::now()).await {
-        Ok(token) => token,
-        Err(e) => return Progress::from_failure("TokenFailed", redact_call_error(&e)),
-    };
+    let token =
+        match init_token::ensure_bootstrap_token(&leader.client, settings.init_token_ttl, Timestamp::now()).await {
+            Ok(token) => token,
+            Err(e) => return Progress::from_failure("TokenFailed", redact_call_error(&e)),
+        };
     let kubeconfig = build_init_kubeconfig(server, ca, &token);
     match init_secret::ensure_bootstrap_secret(&leader.client, settings, &kubeconfig).await {
         Ok(written) => {

@@ -10,7 +10,8 @@ use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::csr::{self, Denial, Request};
+use super::csr::{self, Request};
+use super::denial::Denial;
 use super::{Registrar, RequestOutcome};
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::registration::validity;

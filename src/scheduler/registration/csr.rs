@@ -5,36 +5,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
+use super::agent_version::check_agent_version;
+use super::denial::Denial;
 use super::pkcs10;
 use crate::api::bootstrap_token;
 use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::names::ClusterName;
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, validity};
-use crate::api::util::text::{visible_line, visible_word};
-
-/// Denial of a request; the agent logs reason and message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
-    /// One word.
-    pub reason: &'static str,
-    /// For people, with the remedy where there is one.
-    pub message: String,
-    /// Longest validity of certificates, in seconds, where that is what the request exceeds.
-    pub max_validity: Option<i32>,
-}
-
-impl Denial {
-    /// Creates a denial. The message may quote a stranger's request, so control characters are escaped and it is cut.
-    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: visible_line(&message.into()).into_owned(), max_validity: None }
-    }
-
-    /// Denial of a validity beyond `max` seconds.
-    fn of_validity(max: i32) -> Self {
-        Self { max_validity: Some(max), ..Self::new(validity::NOT_ALLOWED, validity::format_denial_message(max)) }
-    }
-}
+use crate::api::util::text::visible_word;
 
 /// Proof of the requester's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +77,7 @@ pub fn parse_request(
     if requester == Requester::Token
         && let Some(version) = request_annotation(request, ANNOTATION_AGENT_VERSION)
     {
-        check_skew(version, env!("CARGO_PKG_VERSION"))?;
+        check_agent_version(version, env!("CARGO_PKG_VERSION"))?;
     }
     let asked = pkcs10::parse_pkcs10(&spec.request.0)?;
     let cluster = cluster_of(&asked.common_name, id, &asked.fingerprint)?;
@@ -145,26 +124,6 @@ fn is_uuid(text: &str) -> bool {
     let groups: Vec<_> = text.split('-').collect();
     groups.iter().map(|g| g.len()).eq([8, 4, 4, 4, 12])
         && text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c))
-}
-
-/// Returns the position of a version: v0.9 is followed by v1.0.
-fn version_ordinal(version: &str) -> Option<u32> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    let major: u32 = parts.next()?.parse().ok()?;
-    let minor: u32 = parts.next()?.parse().ok()?;
-    major.checked_mul(10)?.checked_add(minor)
-}
-
-fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
-    let (Some(a), Some(b)) = (version_ordinal(agent), version_ordinal(own)) else {
-        return Err(Denial::new("AgentVersionInvalid", "the agent's version cannot be read"));
-    };
-    if a.abs_diff(b) <= 1 {
-        return Ok(());
-    }
-    let agent = visible_word(agent);
-    let message = format!("agent v{agent} and control plane v{own} are more than one minor version apart");
-    Err(Denial::new("AgentVersionSkew", message))
 }
 
 /// Returns the cluster in the common name, which must be the [`user_name`] of this very cluster ID and key.

@@ -238,14 +238,8 @@ fn a_name_without_key_is_outdated() {
 }
 
 #[test]
-fn version_skew_is_limited() {
-    assert!(check_skew("0.6.1", "0.6.9").is_ok() && check_skew("0.7.0", "0.6.1").is_ok());
-    assert!(check_skew("1.0.0", "0.9.0").is_ok(), "v1.0 follows v0.9");
-    assert_eq!(check_skew("0.8.0", "0.6.1").unwrap_err().reason, "AgentVersionSkew");
-    let long = check_skew(&format!("0.8.\u{1b}[2J\n{}", "9".repeat(250 << 10)), "0.6.1").unwrap_err();
-    assert!(long.message.starts_with(r"agent v0.8.\u{1b}[2J\n999") && long.message.len() < 200, "{}", long.message);
-    assert_eq!(check_skew("latest", "0.6.1").unwrap_err().reason, "AgentVersionInvalid");
-    // It is asked of those who join; a registered cluster is not lost by an upgrade of its control plane.
+fn only_who_joins_is_asked_for_its_version() {
+    // A registered cluster is not lost by an upgrade of its control plane.
     let key = KeyPair::generate().unwrap();
     let mut far = good_of(&key);
     far.metadata.annotations.get_or_insert_default().insert(ANNOTATION_AGENT_VERSION.to_owned(), "0.1.0".to_owned());

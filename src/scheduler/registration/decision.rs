@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::approve::withdrawn_message;
-use super::csr::{Denial, Request, Requester};
+use super::csr::{Request, Requester};
+use super::denial::Denial;
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use crate::api::protocol::NEW_KEY_NEEDED;
 use crate::api::registration::gone::{CLUSTER_LEFT, NOT_REGISTERED};

@@ -3,9 +3,11 @@
 //! The name lock is the creation of the Cluster object, which etcd makes atomic. Only when everything that the agent
 //! needs exists is its request approved; the controller manager of the control plane then signs it.
 
+mod agent_version;
 mod approve;
 pub mod csr;
 pub mod decision;
+pub mod denial;
 mod departures;
 mod execute;
 mod pending;
@@ -33,8 +35,9 @@ use crate::api::lenient::Lenient;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use approve::is_answered;
-use csr::{Denial, Request, Requester};
+use csr::{Request, Requester};
 use decision::{Facts, Known, MAX_NEVER_REPORTED, decide_request};
+use denial::Denial;
 use departures::Departures;
 use pending::{BlockedOn, Limits, Pending, RequestQueue};
 

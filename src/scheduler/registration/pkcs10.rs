@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::csr::Denial;
+use super::denial::Denial;
 use crate::api::labels::AGENTS_GROUP;
 use crate::api::protocol::key_fingerprint;
 

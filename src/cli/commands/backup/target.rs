@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::api::names::ControlPlaneName;
 use crate::api::shell::quote_word;
 use crate::api::util::file::{self, FileError};
-use crate::api::util::new_file::NewFile;
+use crate::api::util::unfinished_file::UnfinishedFile;
 use crate::backup::{EXTENSION, WITHOUT_KEYS};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
@@ -21,7 +21,7 @@ const STDOUT: &str = "-";
 /// Where a backup is written to.
 pub(super) enum Target {
     /// A file that does not exist yet.
-    File(NewFile),
+    File(UnfinishedFile),
     /// Standard output.
     Stdout(PlainOutput),
 }
@@ -50,7 +50,7 @@ pub(super) fn open_target(
             "a backup never overwrites a file: give another name, or a folder, in which the backup gets its own name",
         ));
     }
-    NewFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))
+    UnfinishedFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))
 }
 
 /// The path of a backup: in a folder, it gets a name with its time. Names are in the order of time; those of two backups that

@@ -14,7 +14,7 @@ use crate::api::rehearsal::RehearsalReport;
 use crate::api::util::text::visible_line;
 use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, hash_file, verify_archive};
 use crate::cli::args::global::Global;
-use crate::cli::args::timeouts::parse_duration;
+use crate::cli::args::timeouts::{REHEARSAL_TIMEOUT, parse_duration};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::format::Format;
@@ -50,7 +50,7 @@ pub(super) struct BackupVerifyArgs {
     rehearse: bool,
 
     /// Timeout for the rehearsal
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration, requires = "rehearse")]
+    #[arg(long, value_name = "DURATION", default_value = REHEARSAL_TIMEOUT, value_parser = parse_duration, requires = "rehearse")]
     timeout: Duration,
 
     /// Output format [default: text]

@@ -16,7 +16,7 @@ use crate::certificates::renew::Renewed;
 use crate::certificates::summary::HeldCertificate;
 use crate::check;
 use crate::cli::args::global::Global;
-use crate::cli::args::timeouts::parse_duration;
+use crate::cli::args::timeouts::{RENEWAL_TIMEOUT, parse_duration};
 use crate::cli::connect::{
     connect_cluster, find_home, refused_by_check, refused_rights, request_failed, require_verified_server,
 };
@@ -86,7 +86,7 @@ pub(crate) struct CertsRenewArgs {
     dry_run: bool,
 
     /// Timeout of the wait
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = RENEWAL_TIMEOUT, value_parser = parse_duration)]
     timeout: Duration,
 }
 

@@ -18,7 +18,7 @@ use self::take_back::restore_from_file;
 use crate::api::names::ControlPlaneName;
 use crate::cli::args::global::Global;
 use crate::cli::args::patches::PatchArgs;
-use crate::cli::args::timeouts::parse_duration;
+use crate::cli::args::timeouts::{RESTORE_TIMEOUT, parse_duration};
 use crate::cli::args::values::ValuesArgs;
 use crate::cli::commands::backup::keys::OpeningArgs;
 use crate::cli::connect::{connect_cluster, find_home, require_verified_server};
@@ -106,7 +106,7 @@ pub(crate) struct RestoreArgs {
     yes: bool,
 
     /// Timeout for the whole run
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = RESTORE_TIMEOUT, value_parser = parse_duration)]
     timeout: Duration,
 
     /// Time to wait for the lock while another run has it

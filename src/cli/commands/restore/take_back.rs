@@ -13,8 +13,8 @@ use crate::api::names::ClusterName;
 use crate::api::partial_list::Age;
 use crate::api::remedy::{Action, Command, Remedy};
 use crate::api::util::file;
-use crate::api::util::new_file::NewFile;
 use crate::api::util::text::visible_line;
+use crate::api::util::unfinished_file::UnfinishedFile;
 use crate::backup::{EXTENSION, Seal, WITHOUT_KEYS, verify_archive};
 use crate::check::inside::list_registered_members;
 use crate::cli::commands::backup::keys::OpeningArgs;
@@ -144,7 +144,7 @@ async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
     file::private_folder(&folder).map_err(|error| local_file_error(&error))?;
     let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let path = folder.join(format!("before-restore-{time}{WITHOUT_KEYS}{EXTENSION}"));
-    let mut output = NewFile::create(&path).map_err(|error| local_file_error(&error))?;
+    let mut output = UnfinishedFile::create(&path).map_err(|error| local_file_error(&error))?;
     let request = Request {
         client: &site.client,
         members: &access.clients,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use crate::cli::args::global::Global;
-use crate::cli::args::timeouts::parse_duration;
+use crate::cli::args::timeouts::{STATUS_TIMEOUT, parse_duration};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::progress::Display;
@@ -51,7 +51,7 @@ pub(crate) struct StatusArgs {
     wait: bool,
 
     /// Timeout of the wait
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration, requires = "wait")]
+    #[arg(long, value_name = "DURATION", default_value = STATUS_TIMEOUT, value_parser = parse_duration, requires = "wait")]
     timeout: Duration,
 }
 

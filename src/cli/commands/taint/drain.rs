@@ -15,7 +15,7 @@ use crate::api::names::ClusterName;
 use crate::api::placeable;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::args::timeouts::parse_duration;
+use crate::cli::args::timeouts::{DRAIN_TIMEOUT, parse_duration};
 use crate::cli::connect::{control_plane_client, list_failed};
 use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
@@ -51,7 +51,7 @@ pub(crate) struct DrainClusterArgs {
     name: String,
 
     /// Time to wait until everything has moved
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = DRAIN_TIMEOUT, value_parser = parse_duration)]
     timeout: Duration,
 }
 

@@ -199,7 +199,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::k8s::event::Events;
+    use crate::k8s::run_event::Events;
     use crate::k8s::test_api;
 
     fn listed_resource(plural: &str, kind: &str) -> Value {

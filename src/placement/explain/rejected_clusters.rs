@@ -1,4 +1,4 @@
-//! Reasons that clusters do not take a group, as a table.
+//! Reasons that clusters do not take a group, as a table and in a sentence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,9 @@ use crate::placement::decide::Decision;
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
+
+/// A cluster, and why it does not take the group.
+type Rejection = (Arc<str>, Reason);
 
 /// Clusters that do not take a group for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +46,7 @@ pub(super) fn filter_position(reason: &Reason) -> usize {
 }
 
 /// Returns the free amount of the insufficient resource, to find the best of several clusters.
-pub(super) fn free_amount(reason: &Reason) -> i64 {
+fn free_amount(reason: &Reason) -> i64 {
     match reason {
         Reason::Insufficient { free, .. } => *free,
         Reason::Fragmented(fragmented) => fragmented.most,
@@ -52,7 +55,7 @@ pub(super) fn free_amount(reason: &Reason) -> i64 {
 }
 
 /// Returns the numbers of a reason: `96Gi requested, 64Gi free`.
-pub(super) fn format_reason_numbers(reason: &Reason) -> Option<String> {
+fn format_reason_numbers(reason: &Reason) -> Option<String> {
     match reason {
         Reason::Insufficient { resource, asked, free } => Some(format!(
             "{} requested, {} free",
@@ -67,6 +70,31 @@ pub(super) fn format_reason_numbers(reason: &Reason) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+/// Reasons with their numbers, the most frequent first: `7 SelectorMismatch, 1 NotReady ("c")`.
+pub(super) fn format_rejections(rejected: &[Rejection], names_best: bool) -> String {
+    let mut kinds: BTreeMap<(usize, String), Vec<&Rejection>> = BTreeMap::new();
+    for one in rejected {
+        kinds.entry((filter_position(&one.1), one.1.to_string())).or_default().push(one);
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
+    let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
+        let best = those.iter().max_by_key(|(name, reason)| (free_amount(reason), std::cmp::Reverse(name.clone())));
+        let detail = match (best, those.len()) {
+            (Some((name, reason)), 1) => match format_reason_numbers(reason) {
+                Some(numbers) => format!(" ({name:?}: {numbers})"),
+                None => format!(" ({name:?})"),
+            },
+            (Some((name, reason)), _) if names_best => {
+                format_reason_numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
+            }
+            _ => String::new(),
+        };
+        format!("{} {code}{detail}", those.len())
+    };
+    kinds.into_iter().map(print).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a row for each reason and detail, in the order of the first cluster that has it by room, then by filter.

@@ -1,17 +1,41 @@
-//! Steps that can be taken for a group that has no place.
+//! The sentence for a group without a place: the clusters that have no room for it, or do not take it, and the next steps.
 
 use std::collections::BTreeMap;
 
-use crate::placement::decide::Decision;
+use super::rejected_clusters::{filter_position, format_rejections};
+use crate::placement::decide::{Decision, Group};
+use crate::placement::fleet::Fleet;
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
 
+/// Returns the sentence for a group without any cluster: the reasons, and what can be done.
+pub(super) fn format_no_cluster(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
+    let mut steps: Vec<String> = suggest_next_steps(policy, decision).into_iter().take(2).collect();
+    if let Some(facts) = group.objects().next() {
+        let namespace = match facts.key.namespace() {
+            "" => String::new(),
+            namespace => format!(" -n {namespace}"),
+        };
+        steps.push(format!("see fleetctl why {}/{}{namespace}", facts.key.kind().to_lowercase(), facts.key.name()));
+    }
+    let list = match format_rejections(&decision.rejected, true).as_str() {
+        "" => String::new(),
+        list => format!(": {list}"),
+    };
+    let next = match steps.as_slice() {
+        [] => String::new(),
+        [one] => format!(". Next: {one}"),
+        [first @ .., last] => format!(". Next: {}, or {last}", first.join(", ")),
+    };
+    format!("0 of {} clusters{list}{next}", fleet.len())
+}
+
 /// Returns a step for each reason, that of the most frequent first, each once.
-pub(super) fn suggest_next_steps(policy: &Policy, decision: &Decision) -> Vec<String> {
+fn suggest_next_steps(policy: &Policy, decision: &Decision) -> Vec<String> {
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (_, reason) in &decision.rejected {
         if let Some(step) = suggest_next_step(policy, reason) {
-            let place = super::clusters::filter_position(reason);
+            let place = filter_position(reason);
             counts.entry(step).or_insert((0, place)).0 += 1;
         }
     }

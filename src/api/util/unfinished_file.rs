@@ -1,4 +1,5 @@
-//! A new file that is written as a stream: under a name of its own until it is whole, and never over anything.
+//! A new file that is written as a stream, such as a backup: its name is `NAME.RANDOM.part` until it is whole, and it never
+//! replaces a file.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Seek as _};
@@ -14,12 +15,12 @@ pub const UNFINISHED: &str = ".part";
 
 /// A file that is being written, mode 0600. It is deleted unless it is kept.
 #[derive(Debug)]
-pub struct NewFile {
+pub struct UnfinishedFile {
     path: PathBuf,
     unfinished: NamedTempFile,
 }
 
-impl NewFile {
+impl UnfinishedFile {
     /// Creates the file that will become `path`, beside it.
     ///
     /// # Errors
@@ -85,7 +86,7 @@ mod tests {
     fn a_file_has_its_name_only_when_it_is_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new");
-        let mut new = NewFile::create(&path).unwrap();
+        let mut new = UnfinishedFile::create(&path).unwrap();
         new.restart_file().unwrap().write_all(b"broken and longer").unwrap();
         new.restart_file().unwrap().write_all(b"whole").unwrap();
         let unfinished = names(folder.path());
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn nothing_stays_of_a_file_that_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let mut new = NewFile::create(&folder.path().join("new")).unwrap();
+        let mut new = UnfinishedFile::create(&folder.path().join("new")).unwrap();
         new.restart_file().unwrap().write_all(b"half").unwrap();
         drop(new);
         assert!(names(folder.path()).is_empty());
@@ -115,6 +116,7 @@ mod tests {
         symlink("nothing", root.join("dangling")).unwrap();
         std::fs::create_dir(root.join("sub")).unwrap();
         for name in ["file", "dangling", "sub"] {
+<<<<<<< HEAD:src/api/util/new_file.rs
             assert!(matches!(NewFile::create(&root.join(name)), Err(FileError::Unexpected { .. })), "{name}");
         }
         assert!(matches!(NewFile::create(Path::new("/dev/null")), Err(FileError::Unexpected { .. })));
@@ -127,5 +129,19 @@ mod tests {
         std::fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(NewFile::create(&root.join("new")), Err(FileError::Unexpected { .. })));
         assert_eq!(names(root), ["dangling", "file", "late", "sub"]);
+=======
+            assert!(matches!(UnfinishedFile::create(&at(name)), Err(FileError::Unexpected { .. })), "{name}");
+        }
+        assert!(matches!(UnfinishedFile::create(Path::new("/dev/null")), Err(FileError::Unexpected { .. })));
+        assert!(UnfinishedFile::create(&at("none/new")).is_err());
+        // Somebody makes it while it is written.
+        let new = UnfinishedFile::create(&at("late")).unwrap();
+        std::fs::write(at("late"), "theirs").unwrap();
+        assert!(new.keep().is_err());
+        assert_eq!(std::fs::read_to_string(at("late")).unwrap(), "theirs");
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(UnfinishedFile::create(&at("new")), Err(FileError::Unexpected { .. })));
+        assert_eq!(names(folder.path()), ["dangling", "file", "late", "sub"]);
+>>>>>>> tasks10:src/api/util/unfinished_file.rs
     }
 }

@@ -1,4 +1,4 @@
-//! Events of the engine as data for whoever shows it. Nothing here is printed.
+//! Events of a run as data for whoever shows it, with the `type` that each has under `-o json`. Nothing here is printed.
 
 use std::fmt;
 use std::sync::Arc;
