@@ -76,7 +76,7 @@ pub enum InstallError {
     },
     /// The volumes of etcd stay as the first install made them.
     #[error(
-        "`{value}` is {} since the first install, and would be {}",
+        "`{value}` cannot change after the first install: it is {}, and would be {}",
         now.as_deref().unwrap_or("the default"),
         wanted.as_deref().unwrap_or("the default")
     )]

@@ -130,7 +130,7 @@ fn describe_sidecar_difference(found: &Found, sidecar: &Sidecar) -> Option<Strin
     if found.bytes != sidecar.bytes {
         return Some(format!("it has {} bytes, but {} were written", found.bytes, sidecar.bytes));
     }
-    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 does not match the one in the file beside it".to_owned())
+    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 does not match the one in its `.json` file".to_owned())
 }
 
 fn format_found(path: &Path, found: &Found) -> String {
