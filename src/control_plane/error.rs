@@ -67,7 +67,7 @@ pub enum InstallError {
         problems: Vec<String>,
     },
     /// etcd cannot grow or shrink in place.
-    #[error("etcd has {now} {} and would get {wanted}", if *now == 1 { "member" } else { "members" })]
+    #[error("the number of etcd members cannot change from {now} to {wanted}")]
     Members {
         /// Number of members that etcd has.
         now: u64,
