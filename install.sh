@@ -68,7 +68,7 @@ fetch() {
         fetch_by_wget "$from/$1" "$2" "$work/answer"
     else
         fail "there is neither curl nor wget" \
-            "install one, or download the files of the release and run this beside them"
+            "install one, or download the files of the release and run this script in their folder"
     fi
 }
 

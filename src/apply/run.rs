@@ -112,8 +112,7 @@ impl Engine {
         }
         for RefusedStep { object, why } in plan.refused.clone() {
             let message = format!(
-                "the journal has a step for this object that this installation did not write, and that is ignored: \
-                 {why}"
+                "the journal's step for this object is ignored, because this installation did not write it: {why}"
             );
             self.events.send_event(Event::Warning { object, message });
         }

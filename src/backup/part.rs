@@ -114,7 +114,7 @@ impl<R: Read> PartReader<R> {
     pub(super) fn check_snapshot(&self) -> Result<(), &'static str> {
         let Some(trailer) = &self.trailer else { return Ok(()) };
         if trailer.store == 0 || !trailer.store.is_multiple_of(PAGE_BYTES) {
-            return Err("the store does not consist of whole pages");
+            return Err("the size of the store is not a multiple of the page size");
         }
         if trailer.expected.as_ref().is_none_or(|expected| expected[..] != trailer.found[..]) {
             return Err("the SHA-256 that etcd appended does not match the data");

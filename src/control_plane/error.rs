@@ -67,7 +67,7 @@ pub enum InstallError {
         problems: Vec<String>,
     },
     /// etcd cannot grow or shrink in place.
-    #[error("etcd has {now} {} and would get {wanted}", if *now == 1 { "member" } else { "members" })]
+    #[error("the number of etcd members cannot change from {now} to {wanted}")]
     Members {
         /// Number of members that etcd has.
         now: u64,
@@ -76,7 +76,7 @@ pub enum InstallError {
     },
     /// The volumes of etcd stay as the first install made them.
     #[error(
-        "`{value}` is {} since the first install, and would be {}",
+        "`{value}` cannot change after the first install: it is {}, and would be {}",
         now.as_deref().unwrap_or("the default"),
         wanted.as_deref().unwrap_or("the default")
     )]

@@ -320,7 +320,7 @@ fn with_port(text: &str) -> Option<(&str, u16)> {
 fn unreachable_address(text: &str, why: &'static str) -> Diagnostic {
     Diagnostic::error("wrong-address", format!("no client reaches `{text}`"))
         .label(why)
-        .help("give the host name or the address at which the API server answers")
+        .help("give the host name or the address of the API server")
 }
 
 fn no_address(text: &str) -> Diagnostic {

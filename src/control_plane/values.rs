@@ -65,7 +65,7 @@ pub struct ControlPlaneValues {
     pub network_policy: ControlPlanePolicies,
     /// Source of the keys and certificates.
     pub pki: PkiValues,
-    /// Address at which people and agents reach the API server.
+    /// Address that people and agents use to reach the API server.
     pub exposure: ExposureValues,
     /// The store of the control plane.
     pub etcd: EtcdValues,
@@ -342,7 +342,7 @@ pub struct AuditValues {
     pub enabled: bool,
 }
 
-/// A component of which one replica leads.
+/// A component with one leader among its replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ComponentValues {

@@ -145,7 +145,7 @@ enum Damage {
     NoHash,
     #[error("{received} of {expected} bytes arrived")]
     Length { received: u64, expected: u64 },
-    #[error("the store has {0} bytes, which is not a number of whole pages")]
+    #[error("the store has {0} bytes, which is not a multiple of the page size")]
     Pages(u64),
     #[error("its hash does not match the {0} bytes that arrived")]
     Hash(u64),

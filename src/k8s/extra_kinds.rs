@@ -101,7 +101,7 @@ pub async fn fetch_served_kinds(client: &Client, wanted: &[ExtraKind]) -> Result
 
 fn to_placeable(kind: &ExtraKind, resource: &APIResource) -> Result<&'static Placeable, String> {
     if let Some(verb) = VERBS.iter().find(|verb| !resource.verbs.iter().any(|one| one == *verb)) {
-        return Err(format!("this API server does not offer the verb {verb} for it"));
+        return Err(format!("this kind does not support the verb {verb} on this API server"));
     }
     let [group, version, kind_name, plural] =
         [&kind.group, &kind.version, &kind.kind, &resource.name].map(|text| &*text.clone().leak());

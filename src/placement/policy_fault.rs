@@ -26,7 +26,8 @@ pub fn find_policy_fault(kinds: &Kinds, policy: &SchedulePolicy) -> Option<(&'st
         return Some((
             "KindNotPlaceable",
             format!(
-                "objects of the kind {name} cannot be placed; `placement.extraKinds` of the control plane and of the agents adds kinds"
+                "objects of the kind {name} cannot be placed; add the kind to `placement.extraKinds` of the control \
+                 plane and of the agents"
             ),
         ));
     }

@@ -108,7 +108,7 @@ pub fn list_excluded_clusters<'c>(
 fn exclusion_text(reason: ExclusionReason) -> &'static str {
     match reason {
         ExclusionReason::MoveFailed => "a move there failed",
-        ExclusionReason::Unschedulable => "pods found no node there",
+        ExclusionReason::Unschedulable => "pods were unschedulable there",
         ExclusionReason::KindNotServed => "a kind is not served there",
     }
 }

@@ -60,7 +60,7 @@ pub struct AgentValues {
     pub cluster: ClusterValues,
     /// Objects that the agent may place into the cluster.
     pub placement: AgentPlacementValues,
-    /// Whether a ValidatingAdmissionPolicy limits what the agent's service account may write, whoever uses it.
+    /// Whether a ValidatingAdmissionPolicy limits the writes of the agent's service account, whoever has its token.
     pub admission_policy: AdmissionPolicy,
     /// Resources of the agent.
     pub resources: Resources,

@@ -125,7 +125,7 @@ fn a_backup_is_listed_shown_and_verified() {
     sandbox.file("lost.fleet", "what");
     let list = sandbox.run(&["backup", "list", "."]).succeeds().to_owned();
     assert!(list.contains("demo.fleet") && list.contains("2027-03-12 10:15:00Z") && list.contains("v1.2.0"), "{list}");
-    assert!(list.contains("no file beside it describes it"), "{list}");
+    assert!(list.contains("no `.json` file describes it"), "{list}");
 
     let show = sandbox.run(&["backup", "show", "demo.fleet", "--identity", "backup.key"]).succeeds().to_owned();
     assert!(show.contains("controlPlane: demo") && show.contains("readFrom: etcd-0"), "{show}");

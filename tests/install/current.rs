@@ -100,7 +100,8 @@ mod exhaustive {
         let reset = ["check", "--pre", "demo", "--version", "v1.2", "--reset-values"];
         site.fleetctl(&reset).fails(3, &said);
         let grown = ["check", "--pre", "demo", "--version", "v1.2", "--reuse-values", "--set", "etcd.replicas=3"];
-        site.fleetctl(&grown).fails(3, &["etcd has 1 member and would get 3", "nothing was written"]);
+        site.fleetctl(&grown)
+            .fails(3, &["the number of etcd members cannot change from 1 to 3", "nothing was written"]);
         // Nor does it go back to an older line.
         let jump =
             ["check", "--pre", "demo", "--version", "v1.0", "--reuse-values", "--skip-preflight", "kubernetes-version"];

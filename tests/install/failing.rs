@@ -19,24 +19,33 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     assert!(installed.stderr.contains("service version v1.2.0"), "{installed:?}");
     // What it would not come back from.
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-    grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
+    grown.fails(
+        6,
+        &["the number of etcd members cannot change from 1 to 3", "--set etcd.replicas=1", "nothing was written"],
+    );
     // Nor is it shown as a change that could be made.
     let shown = ["diff", "cp", "demo", "--version", "auto", "--set", "etcd.replicas=3"];
-    site.fleetctl(&shown).fails(6, &["etcd has 1 member and would get 3"]);
+    site.fleetctl(&shown).fails(6, &["the number of etcd members cannot change from 1 to 3"]);
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     // Nor where its record is lost while it stands.
     site.kubectl(&["-n", "fleet", "delete", "secret", "fleetctl.demo"]);
     let standing = site.dump();
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-    grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
+    grown.fails(
+        6,
+        &["the number of etcd members cannot change from 1 to 3", "--set etcd.replicas=1", "nothing was written"],
+    );
     site.assert_same_as(&standing);
     site.install(&["--version", "auto"]).succeeds();
     // Nor over the data that an uninstall keeps: the other members would make an empty store beside it.
     site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
     let kept = site.dump();
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-    grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
-    site.fleetctl(&shown).fails(6, &["etcd has 1 member and would get 3"]);
+    grown.fails(
+        6,
+        &["the number of etcd members cannot change from 1 to 3", "--set etcd.replicas=1", "nothing was written"],
+    );
+    site.fleetctl(&shown).fails(6, &["the number of etcd members cannot change from 1 to 3"]);
     site.assert_same_as(&kept);
     // Nor where the record of it is lost, or one was made anew that knows of neither: the labels and the claims do.
     site.kubectl(&["-n", "fleet", "delete", "secret", "fleetctl.demo"]);
@@ -48,7 +57,10 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
         let record = kept.keys().any(|key| key.ends_with("/Secret/fleet/fleetctl.demo"));
         assert_eq!(record, made_anew);
         let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-        grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
+        grown.fails(
+            6,
+            &["the number of etcd members cannot change from 1 to 3", "--set etcd.replicas=1", "nothing was written"],
+        );
         // It does not support this cluster either, which is told first.
         let older = site.install(&["--version", "v1.0", "--skip-preflight", "kubernetes-version"]);
         older.fails(6, &["older than the installed v1.2.0", "--version v1.2.0 --reuse-values`", "nothing was written"]);

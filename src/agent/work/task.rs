@@ -184,7 +184,7 @@ fn parse_manifest_target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusab
         return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
     };
     let row = kinds.find_placeable(split_api_version(api_version).0, kind).ok_or_else(|| {
-        let text = "the agent's value `placement.extraKinds` adds kinds that this cluster serves";
+        let text = "add the kind to the agent's value `placement.extraKinds`; this cluster must serve it";
         Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}: {text}"))
     })?;
     let namespace = text_at(&object, "/metadata/namespace");

@@ -32,7 +32,7 @@ pub struct NodeAffinity {
     pub preferred_during_scheduling_ignored_during_execution: Vec<PreferredNode>,
 }
 
-/// Terms of which a node must match one.
+/// Terms; a node must match at least one of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSelector {
@@ -41,7 +41,7 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// Requirements of which a node must meet all.
+/// Requirements; a node must meet all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSelectorTerm {
@@ -60,14 +60,14 @@ pub struct NodeRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// Operator by which the value is compared.
+    /// Operator that compares the value.
     pub operator: NodeOperator,
     /// The values; none for `Exists` and `DoesNotExist`, one number for `Gt` and `Lt`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// Operator by which a label of a node is compared.
+/// Operator that compares a label of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NodeOperator {
     /// One of the values.
@@ -118,7 +118,7 @@ pub struct PreferredPods {
     pub pod_affinity_term: PodAffinityTerm,
 }
 
-/// Selection of pods, and the topology in which they count as together.
+/// Selection of pods, and the node label that defines which pods are close to each other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodAffinityTerm {
@@ -155,14 +155,14 @@ pub struct LabelRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// Operator by which the value is compared.
+    /// Operator that compares the value.
     pub operator: LabelOperator,
     /// The values; none for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// Operator by which a label is compared.
+/// Operator that compares a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LabelOperator {
     /// One of the values.

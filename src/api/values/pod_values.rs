@@ -25,7 +25,7 @@ pub struct SecretName {
     pub name: String,
 }
 
-/// Text that is never printed: `Debug` hides it.
+/// Text that fleetctl never prints.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct SecretValue(pub String);
@@ -58,7 +58,7 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
-/// Operator by which a toleration is compared.
+/// Operator that compares a toleration with a taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TolerationOperator {
     /// Key and value agree.
@@ -85,7 +85,7 @@ pub struct EnvVar {
     /// Its name.
     #[schemars(regex(pattern = r"^[-._A-Za-z][-._A-Za-z0-9]*$"))]
     pub name: String,
-    /// Its value, in which Kubernetes replaces `$(NAME)` by the value of another variable. Store secrets in a Secret:
+    /// Its value. Kubernetes replaces `$(NAME)` in it by the value of another variable. Store secrets in a Secret:
     /// `valueFrom.secretKeyRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
@@ -174,7 +174,7 @@ pub struct ProxyValues {
     /// Destinations that are reached without the proxy: hosts, domains as `.example.com`, addresses, and ranges in CIDR
     /// form.
     pub no_proxy: Vec<NoProxy>,
-    /// Address ranges of pods, Services and nodes, which are also reached without the proxy.
+    /// Address ranges of pods, Services and nodes; connections to them do not use the proxy either.
     pub cluster_ranges: Vec<NoProxy>,
 }
 

@@ -66,8 +66,10 @@ fn parse_patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Pa
     };
     if let (Some(target), Some(patch)) = (map.entries.get("target"), map.entries.get("patch")) {
         if let Some((key, entry)) = map.entries.iter().find(|(key, _)| !["target", "patch"].contains(&key.as_str())) {
-            let problem =
-                Diagnostic::error("patch-form", format!("`{key}` is not allowed beside `target` and `patch`"));
+            let problem = Diagnostic::error(
+                "patch-form",
+                format!("`{key}` is not allowed: a patch with a target has only `target` and `patch`"),
+            );
             return Err(problem.at(sources.place_at(entry.key)).help(FORM));
         }
         let Data::Map(fields) = &target.node.data else {

@@ -120,7 +120,11 @@ impl Scan<'_> {
     fn scan_expression(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         let end = self.end_of_tag("}}")?;
         if self.text[self.at..].starts_with("{{-") {
-            return Err(self.scan_error(self.at, self.at + 3, "`{{-` is not needed: values are bound, not printed"));
+            return Err(self.scan_error(
+                self.at,
+                self.at + 3,
+                "`{{-` is not supported, and not needed: no value becomes text",
+            ));
         }
         if self.marks != Marks::Objects {
             self.mark_site(sites, self.at, end);

@@ -21,7 +21,7 @@ pub const CHECKS: [Check<WorkloadFacts>; 17] = [
         facts.readers.evaluate_readers(&facts.wanted.namespace)
     }),
     Check::new_required("quota", "quota", "namespace", &["namespace"], check_agent_quota),
-    Check::new_required("pull-secrets", "Secrets for pulls", "namespace", &["namespace"], |facts| {
+    Check::new_required("pull-secrets", "image pull Secrets", "namespace", &["namespace"], |facts| {
         facts.references.evaluate_pull_secrets(&facts.wanted.namespace)
     }),
     Check::new_required("classes", "classes of the pods", "cluster", &[], |facts| facts.references.evaluate_classes()),

@@ -31,7 +31,7 @@ pub(crate) const EXIT_CODES: [(Exit, &str, &str); 9] = [
     (Exit::Usage, "wrong arguments or values", "correct the command line or the values; nothing was written"),
     (Exit::Preflight, "preflight refused; nothing was written", "`fleetctl check --pre` lists every reason"),
     (Exit::TimedOut, "timed out", "run the same command again; it continues where it stopped"),
-    (Exit::PartDone, "incomplete, or orphaned objects were found", "the error says how to continue or undo"),
+    (Exit::PartDone, "only a part was done, or orphaned objects were found", "the error says how to continue or undo"),
     (Exit::Refused, "refused for safety", "the error names the flag that overrides the refusal"),
     (Exit::Unhealthy, "not healthy", "`fleetctl check NAME` lists every check with its remedy"),
     (Exit::Interrupted, "interrupted", "run the same command again, or `fleetctl rollback NAME`"),

@@ -74,9 +74,11 @@ mod tests {
         assert_eq!(explain_difference(&build_claiming_set("1Gi", None), &build_claiming_set("1024Mi", None)), None);
         assert_eq!(explain_difference(&Value::Null, &build_claiming_set("1Gi", None)), None);
         let larger = explain_difference(&build_claiming_set("1Gi", None), &build_claiming_set("2Gi", None)).unwrap();
-        assert_eq!(larger, "`etcd.storage.size` is 1Gi since the first install, and would be 2Gi");
+        assert_eq!(larger, "`etcd.storage.size` cannot change after the first install: it is 1Gi, and would be 2Gi");
         let other =
             explain_difference(&build_claiming_set("1Gi", Some("a")), &build_claiming_set("1Gi", None)).unwrap();
-        assert_eq!(other, "`etcd.storage.storageClass` is a since the first install, and would be the default");
+        let expected =
+            "`etcd.storage.storageClass` cannot change after the first install: it is a, and would be the default";
+        assert_eq!(other, expected);
     }
 }

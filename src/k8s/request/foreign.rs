@@ -134,7 +134,7 @@ fn describe_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ForeignAnsw
     } else {
         match first_words(body) {
             words if words.is_empty() && body.is_empty() => format!("without content{named}"),
-            words if words.is_empty() => format!("with content that has no words{named}"),
+            words if words.is_empty() => format!("with content that has no text{named}"),
             words => format!("with other content{named}: \"{}\"", visible_cell(&words)),
         }
     };

@@ -43,7 +43,7 @@ impl Never {
             Self::OwnApi => "it belongs to the service's own API",
             Self::EveryCluster => "every cluster creates its own",
             Self::Secret => "a Secret of this type is usable only in the cluster that created it",
-            Self::JoinToken => "it contains the token by which clusters join the control plane",
+            Self::JoinToken => "it contains the token that clusters use to join the control plane",
             Self::Installation => "it is part of an installation of the service",
             Self::Oversized => "its labels, its references and the demands of its pods are larger than 64 KiB",
         }

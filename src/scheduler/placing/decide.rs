@@ -229,7 +229,7 @@ impl Clusters {
         let unknown = unknown.filter(|name| !self.known.contains_key(name)).collect();
         let before = std::mem::replace(&mut self.unknown, unknown);
         if self.unknown != before && !self.unknown.is_empty() {
-            tracing::warn!(clusters = ?self.unknown, "nothing is placed until these clusters are read");
+            tracing::warn!(clusters = ?self.unknown, "no object is placed until the scheduler has read these clusters");
         }
         gone
     }

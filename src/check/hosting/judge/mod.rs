@@ -42,7 +42,7 @@ pub const CHECKS: [Check<HostingFacts>; 21] = [
         read::CLASSES,
         read::NAMES,
     ]),
-    Check::new_required("pull-secrets", "Secrets for pulls", "namespace", &["namespace"], check_pull_secrets)
+    Check::new_required("pull-secrets", "image pull Secrets", "namespace", &["namespace"], check_pull_secrets)
         .after_reads(&[read::REFERENCES, read::NAMESPACE]),
     Check::new_required("classes", "classes of the pods", "cluster", &[], check_classes)
         .after_reads(&[read::REFERENCES]),

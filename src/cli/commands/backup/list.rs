@@ -18,7 +18,7 @@ use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Reads only the files beside the backups: `fleetctl backup verify FILE` shows whether a backup is complete.
+Reads only the `.json` files of the backups: `fleetctl backup verify FILE` shows whether a backup is complete.
 
 Examples:
   fleetctl backup list backups
@@ -73,7 +73,7 @@ fn list_backups(folder: &Path) -> Result<Vec<ListedBackup>, FileError> {
         let Some(metadata) = file::read_metadata(&path)?.filter(std::fs::Metadata::is_file) else { continue };
         let backup = read_sidecar(&path);
         let problem = match &backup {
-            None => Some("no file beside it describes it"),
+            None => Some("no `.json` file describes it"),
             Some(sidecar) if sidecar.bytes != metadata.len() => Some("its size has changed"),
             Some(_) => None,
         };

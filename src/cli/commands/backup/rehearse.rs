@@ -74,7 +74,7 @@ fn note_rehearsal(ui: &Ui, path: &Path, revision: i64) {
     let Some(mut sidecar) = read_sidecar(path) else { return };
     sidecar.rehearsed = Some(Rehearsed { at: Timestamp::now(), revision });
     if let Err(error) = file::replace_file(&sidecar_path(path), format_json(&sidecar).as_bytes(), file::PUBLIC) {
-        ui.warn(&format!("the backup was started, but the file beside it does not say so: {error}"));
+        ui.warn(&format!("the backup was started, but its `.json` file does not record this: {error}"));
     }
 }
 

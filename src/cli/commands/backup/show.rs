@@ -13,7 +13,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Without a key, the command describes a sealed backup from the file beside it, without the registered clusters. It reads
+Without a key, the command describes a sealed backup from its `.json` file, without the registered clusters. It reads
 only the head of the backup: `fleetctl backup verify FILE` shows whether the backup is complete.
 
 Examples:

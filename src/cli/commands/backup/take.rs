@@ -118,7 +118,7 @@ fn write_sidecar(ui: &Ui, path: &Path, backup: &Backup, seal: &Seal) {
     let sidecar = Sidecar::from_header(header, written.bytes, written.sha256.clone(), seal.list_openers());
     let text = crate::chart::output::format_json(&sidecar);
     if let Err(error) = file::replace_file(&sidecar_path(path), text.as_bytes(), file::PUBLIC) {
-        ui.warn(&format!("the backup is complete, but the file beside it was not written: {error}"));
+        ui.warn(&format!("the backup is complete, but its `.json` file was not written: {error}"));
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn open_target(
     let path = archive_path(to, name, has_keys, now);
     if file::read_metadata(&path).ok().flatten().is_some_and(|found| found.is_file()) {
         return Err(CliError::usage("BadTarget", format!("`{}` exists already", path.display())).hint(
-            "a backup never overwrites a file: give another name, or a folder, in which the backup gets its own name",
+            "a backup never overwrites a file: give another name, or a folder; the backup then gets its own name",
         ));
     }
     UnfinishedFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))

@@ -22,13 +22,13 @@ use crate::cli::output::terminal::Ui;
 use crate::control_plane::restore::ArchiveSource;
 
 pub(super) const EXAMPLES: &str = "\
-The command compares the whole file with the SHA-256 in the file beside it. With a key, it also opens the backup and
+The command compares the whole file with the SHA-256 in its `.json` file. With a key, it also opens the backup and
 compares each part with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
 
 With `--rehearse`, the command starts the backup: a pod in the namespace of the control plane runs etcd and the API
 server on the data and with the keys of the backup, and reads every object. The control plane itself is not involved.
-The pod is deleted afterwards; it ends by itself after ten minutes in any case. If nothing is wrong, the file beside
-the backup records when the backup was started.
+The pod is deleted afterwards; it ends by itself after ten minutes in any case. If nothing is wrong, the `.json` file
+of the backup records when the backup was started.
 
 Examples:
   fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key
@@ -130,7 +130,7 @@ fn describe_sidecar_difference(found: &Found, sidecar: &Sidecar) -> Option<Strin
     if found.bytes != sidecar.bytes {
         return Some(format!("it has {} bytes, but {} were written", found.bytes, sidecar.bytes));
     }
-    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 does not match the one in the file beside it".to_owned())
+    (found.sha256 != sidecar.sha256).then(|| "its SHA-256 does not match the one in its `.json` file".to_owned())
 }
 
 fn format_found(path: &Path, found: &Found) -> String {

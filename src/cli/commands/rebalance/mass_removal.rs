@@ -55,7 +55,7 @@ pub(super) async fn continue_removals(
     written.map_err(|error| removal_record_failure("write", &error))?;
     let follow = format!("kubectl get schedules -A{}", global.tail_flags());
     ui.write_stdout(&format!(
-        "The scheduler continues, and removes at most a tenth of all copies per minute: `{follow}`\n"
+        "The scheduler now removes these copies, at most a tenth of all copies per minute. To follow it: `{follow}`\n"
     ))?;
     Ok(Exit::Ok)
 }

@@ -60,7 +60,7 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::NoSpace { .. } => {
-            let hint = "make the volume larger, or free space on it: the former etcd data is kept beside the new data";
+            let hint = "make the volume larger, or free space on it: the volume must have room for the former and the new etcd data";
             (Exit::Preflight, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::VolumeFull { .. } => {

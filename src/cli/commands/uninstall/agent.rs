@@ -263,7 +263,7 @@ pub(in crate::cli) fn cannot_leave_error(name: &ClusterName, why: &str, global: 
     .cause(why.to_owned())
     .hint(format!("nothing was removed; the control plane still has {}", abandoned_objects(name)))
     .hint(format!("to remove the agent anyway: `fleetctl uninstall agent {name}{} --force`", global.tail_flags()))
-    .hint(Remedy::new("and at the control plane, once it can be reached: ").command(delete_there(name)))
+    .hint(Remedy::new("when the control plane can be reached, delete the cluster there: ").command(delete_there(name)))
 }
 
 /// Removes the cluster in its control plane, of which it is not known how it is reached.

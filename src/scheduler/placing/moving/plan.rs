@@ -313,7 +313,10 @@ impl<'a> Work<'a> {
                 format!("Moves from {from} to {to} ({cause}): it is stopped on {from} before it begins on {to}")
             }
             MoveEvent::Moving => {
-                format!("Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} serve")
+                format!(
+                    "Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} are \
+                     available"
+                )
             }
             MoveEvent::Moved | MoveEvent::Restarted => format!("Moved from {from} to {to} ({cause})"),
             MoveEvent::MoveWithdrawn => {
@@ -323,8 +326,8 @@ impl<'a> Work<'a> {
                 let retry = next.retry.map(|retry| (retry.attempt, time_text(retry.not_before)));
                 let (attempt, again) = retry.unwrap_or_default();
                 format!(
-                    "Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, and the next attempt \
-                     is not before {again}"
+                    "The copies on {to} did not become available, so those on {from} are kept: attempt {attempt} \
+                     failed, and the next attempt is not before {again}"
                 )
             }
         };
