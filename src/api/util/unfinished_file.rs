@@ -116,32 +116,17 @@ mod tests {
         symlink("nothing", root.join("dangling")).unwrap();
         std::fs::create_dir(root.join("sub")).unwrap();
         for name in ["file", "dangling", "sub"] {
-<<<<<<< HEAD:src/api/util/new_file.rs
-            assert!(matches!(NewFile::create(&root.join(name)), Err(FileError::Unexpected { .. })), "{name}");
+            assert!(matches!(UnfinishedFile::create(&root.join(name)), Err(FileError::Unexpected { .. })), "{name}");
         }
-        assert!(matches!(NewFile::create(Path::new("/dev/null")), Err(FileError::Unexpected { .. })));
-        assert!(NewFile::create(&root.join("none/new")).is_err());
+        assert!(matches!(UnfinishedFile::create(Path::new("/dev/null")), Err(FileError::Unexpected { .. })));
+        assert!(UnfinishedFile::create(&root.join("none/new")).is_err());
         // Somebody makes it while it is written.
-        let new = NewFile::create(&root.join("late")).unwrap();
+        let new = UnfinishedFile::create(&root.join("late")).unwrap();
         std::fs::write(root.join("late"), "theirs").unwrap();
         assert!(new.keep().is_err());
         assert_eq!(std::fs::read_to_string(root.join("late")).unwrap(), "theirs");
         std::fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(NewFile::create(&root.join("new")), Err(FileError::Unexpected { .. })));
+        assert!(matches!(UnfinishedFile::create(&root.join("new")), Err(FileError::Unexpected { .. })));
         assert_eq!(names(root), ["dangling", "file", "late", "sub"]);
-=======
-            assert!(matches!(UnfinishedFile::create(&at(name)), Err(FileError::Unexpected { .. })), "{name}");
-        }
-        assert!(matches!(UnfinishedFile::create(Path::new("/dev/null")), Err(FileError::Unexpected { .. })));
-        assert!(UnfinishedFile::create(&at("none/new")).is_err());
-        // Somebody makes it while it is written.
-        let new = UnfinishedFile::create(&at("late")).unwrap();
-        std::fs::write(at("late"), "theirs").unwrap();
-        assert!(new.keep().is_err());
-        assert_eq!(std::fs::read_to_string(at("late")).unwrap(), "theirs");
-        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(UnfinishedFile::create(&at("new")), Err(FileError::Unexpected { .. })));
-        assert_eq!(names(folder.path()), ["dangling", "file", "late", "sub"]);
->>>>>>> tasks10:src/api/util/unfinished_file.rs
     }
 }

@@ -154,17 +154,10 @@ async fn list_registered_agents(hosting: &Client, namespace: &str, name: &str) -
 
 /// Returns a clause for each registered agent that is neither of its control plane's line nor of a neighbouring one.
 fn describe_skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
-<<<<<<< HEAD
     let Ok(hub) = control_plane.version.parse::<ServiceVersion>() else { return Vec::new() };
     let clauses = agents.iter().filter_map(|agent| {
         let line = agent.version.parse::<ServiceVersion>().ok()?.service_line();
-        let apart = select::check_skew(chart::embedded_versions(), hub.service_line(), line).err()?;
-=======
-    let line =
-        |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.service_line());
-    let of_agent = |agent: &Installed| {
-        let apart = check_skew(chart::embedded_versions(), line(control_plane)?, line(agent)?).err()?;
->>>>>>> tasks10
+        let apart = check_skew(chart::embedded_versions(), hub.service_line(), line).err()?;
         let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
         Some(format!("agent {agent} and control plane {control_plane}: {apart}"))
     });

@@ -74,20 +74,25 @@ fn format_single_cluster(decision: &Decision) -> String {
     text + &not
 }
 
+/// Returns what a target runs of everything that is divided.
+fn format_target_shares(target: &Target) -> String {
+    let shares = target.replicas.values().map(|share| match share {
+        Share::Replicas(replicas) => replicas.to_string(),
+        Share::Job { completions, .. } => format!("{completions} completions"),
+    });
+    shares.collect::<Vec<_>>().join(" + ")
+}
+
 /// Returns the sentence for a group over several domains.
 fn format_spread(decision: &Decision) -> String {
-    let shares = |target: &Target| {
-        let one = |share: &Share| match share {
-            Share::Replicas(replicas) => replicas.to_string(),
-            Share::Job { completions, .. } => format!("{completions} completions"),
-        };
-        target.replicas.values().map(one).collect::<Vec<_>>().join(" + ")
-    };
-    let target = |target: &Target| match shares(target).as_str() {
-        "" => format!("{:?}", target.cluster),
-        shares => format!("{shares} on {:?}", target.cluster),
-    };
-    let targets: Vec<String> = decision.targets.iter().map(target).collect();
+    let targets: Vec<String> = decision
+        .targets
+        .iter()
+        .map(|target| match format_target_shares(target).as_str() {
+            "" => format!("{:?}", target.cluster),
+            shares => format!("{shares} on {:?}", target.cluster),
+        })
+        .collect();
     let verb = if decision.how == Some(How::Duplicate) { "Copied to" } else { "Divided:" };
     let mut text = format!("{verb} {}", targets.join(", "));
     if !decision.moving_from.is_empty() {

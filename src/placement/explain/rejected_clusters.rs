@@ -80,21 +80,27 @@ pub(super) fn format_rejections(rejected: &[Rejection], names_best: bool) -> Str
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
-    let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
-        let best = those.iter().max_by_key(|(name, reason)| (free_amount(reason), std::cmp::Reverse(name.clone())));
-        let detail = match (best, those.len()) {
-            (Some((name, reason)), 1) => match format_reason_numbers(reason) {
-                Some(numbers) => format!(" ({name:?}: {numbers})"),
-                None => format!(" ({name:?})"),
-            },
-            (Some((name, reason)), _) if names_best => {
-                format_reason_numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
-            }
-            _ => String::new(),
-        };
-        format!("{} {code}{detail}", those.len())
+    kinds
+        .into_iter()
+        .map(|((_, code), those)| format_rejection_kind(&code, &those, names_best))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Returns how many clusters were rejected for a reason, and the numbers of the best of them.
+fn format_rejection_kind(code: &str, those: &[&Rejection], names_best: bool) -> String {
+    let best = those.iter().max_by_key(|(name, reason)| (free_amount(reason), std::cmp::Reverse(name.clone())));
+    let detail = match (best, those.len()) {
+        (Some((name, reason)), 1) => match format_reason_numbers(reason) {
+            Some(numbers) => format!(" ({name:?}: {numbers})"),
+            None => format!(" ({name:?})"),
+        },
+        (Some((name, reason)), _) if names_best => {
+            format_reason_numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
+        }
+        _ => String::new(),
     };
-    kinds.into_iter().map(print).collect::<Vec<_>>().join(", ")
+    format!("{} {code}{detail}", those.len())
 }
 
 /// Returns a row for each reason and detail, in the order of the first cluster that has it by room, then by filter.

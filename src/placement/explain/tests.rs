@@ -3,12 +3,8 @@ use crate::api::crd::policy::SchedulePolicySpec;
 use crate::placement::decide::{Current, Target, decide_group};
 use crate::placement::facts::Reference;
 use crate::placement::fleet::Cluster;
-<<<<<<< HEAD
-use crate::placement::room::{Node, NodeAmounts, Promise};
-=======
 use crate::placement::reason::Reason;
-use crate::placement::room::{Node, Promise};
->>>>>>> tasks10
+use crate::placement::room::{Node, NodeAmounts, Promise};
 use serde_json::{Value, json};
 
 fn policy(spec: Value) -> Policy {
