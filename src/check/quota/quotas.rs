@@ -135,19 +135,17 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
         .filter(|(_, counts)| *counts != Counts::No)
         .collect();
     let sure = counted.iter().all(|(_, counts)| *counts == Counts::Yes);
-    if let Some((side, of)) = name.split_once('.').filter(|(side, of)| needs_stated_amounts(side, of)) {
-        if let Some((container, pod)) =
+    if let Some((side, of)) = name.split_once('.').filter(|(side, of)| needs_stated_amounts(side, of))
+        && let Some((container, pod)) =
             counted.iter().find_map(|(pod, _)| Some((find_unstated_container(pod, side, of)?, &pod.name)))
-        {
-            let what =
-                format!("requires {name} for every container, and container {container} of {pod} does not set it");
-            return Some(if asked.defaults_unread {
-                let what = format!("{what}; the LimitRanges, which may set it, could not be read");
-                QuotaProblem::new(quota, &what, false)
-            } else {
-                QuotaProblem::new(quota, &what, sure)
-            });
-        }
+    {
+        let what = format!("requires {name} for every container, and container {container} of {pod} does not set it");
+        return Some(if asked.defaults_unread {
+            let what = format!("{what}; the LimitRanges, which may set it, could not be read");
+            QuotaProblem::new(quota, &what, false)
+        } else {
+            QuotaProblem::new(quota, &what, sure)
+        });
     }
     let pods = counted.iter().map(|(pod, _)| *pod);
     let needed = match name {

@@ -166,10 +166,10 @@ fn judge_state(state: &State) -> Result<RebuildStage, &'static str> {
     judge_rebuild(state, "ff", "demo", "fleet").map_err(|error| error.reason())
 }
 
-fn build_restore_operation(open: bool, archive: &str) -> Option<Operation> {
+fn build_restore_operation(open: bool, archive: &str) -> Operation {
     let facts = json!({"archive": archive, "replicas": {"etcd": 1, "apiserver": 1, "fleet-scheduler": 1,
         "kube-controller-manager": 1}, "owners": {}, "forget": []});
-    Some(Operation { open, ..Operation::new("restore", "r1".to_owned(), "swap", facts) })
+    Operation { open, ..Operation::new("restore", "r1".to_owned(), "swap", facts) }
 }
 
 /// The state of a first run that has not ended.
@@ -188,10 +188,10 @@ fn a_rebuild_goes_on_with_what_it_began_and_replaces_nothing_else() {
     assert_eq!(judge_state(&state(&["00"], None, None)), Err("AlreadyInstalled"));
     assert_eq!(judge_state(&state(&[], None, None)), Err("AlreadyInstalled"));
     assert_eq!(judge_state(&state(&[], Some(journal("install", None)), None)), Err("AlreadyInstalled"));
-    assert_eq!(judge_state(&state(&[], None, build_restore_operation(true, "ff"))), Ok(RebuildStage::Restoring));
-    assert_eq!(judge_state(&state(&[], None, build_restore_operation(true, "00"))), Err("OperationOpen"));
-    assert_eq!(judge_state(&state(&[], None, build_restore_operation(false, "ff"))), Ok(RebuildStage::Restored));
-    assert_eq!(judge_state(&state(&[], None, build_restore_operation(false, "00"))), Err("AlreadyInstalled"));
+    assert_eq!(judge_state(&state(&[], None, Some(build_restore_operation(true, "ff")))), Ok(RebuildStage::Restoring));
+    assert_eq!(judge_state(&state(&[], None, Some(build_restore_operation(true, "00")))), Err("OperationOpen"));
+    assert_eq!(judge_state(&state(&[], None, Some(build_restore_operation(false, "ff")))), Ok(RebuildStage::Restored));
+    assert_eq!(judge_state(&state(&[], None, Some(build_restore_operation(false, "00")))), Err("AlreadyInstalled"));
     let mut removed = state(&["ff"], None, None);
     removed.record.as_mut().unwrap().phase = Phase::Removed;
     assert_eq!(judge_state(&removed), Err("AlreadyInstalled"));
