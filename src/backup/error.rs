@@ -18,9 +18,9 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.part {
             Some(part) => {
-                write!(f, "part {part} at byte {} (up to byte {} of the file)", self.offset, self.file_offset)
+                write!(f, "part {part} at byte {} (in the first {} bytes of the file)", self.offset, self.file_offset)
             }
-            None => write!(f, "up to byte {} of the file", self.file_offset),
+            None => write!(f, "in the first {} bytes of the file", self.file_offset),
         }
     }
 }
@@ -72,7 +72,7 @@ pub enum WriteError {
     #[error("cannot seal the archive: {0}")]
     Seal(String),
     /// A part is larger than a reader would take.
-    #[error("part {part} has {bytes} bytes; an archive takes {most} at most")]
+    #[error("part {part} has {bytes} bytes; the limit is {most}")]
     TooLarge {
         /// Name of the part.
         part: String,

@@ -146,7 +146,7 @@ impl Reading<'_> {
             let rest = MOST_SEAL_BYTES.saturating_sub(start as u64);
             input.by_ref().take(rest).read_until(b'\n', &mut head).map_err(|error| self.failed(error))?;
             if !head.ends_with(b"\n") {
-                return Err(self.damaged("the seal has no end"));
+                return Err(self.damaged("its age header is incomplete or too long"));
             }
             if head[start..].starts_with(b"---") {
                 break;
@@ -169,14 +169,14 @@ impl Reading<'_> {
     fn unopened(&self, error: DecryptError) -> ArchiveError {
         match error {
             DecryptError::NoMatchingKeys | DecryptError::DecryptionFailed | DecryptError::KeyDecryptionFailed => {
-                ArchiveError::KeysMissing("none of the given keys opens it, or its seal is damaged")
+                ArchiveError::KeysMissing("none of the given keys opens it, or its age header is damaged")
             }
             DecryptError::ExcessiveWork { .. } => {
-                self.damaged("its passphrase needs more memory than the passphrase of any backup")
+                self.damaged("opening it with a passphrase needs more memory than fleetctl allows")
             }
             DecryptError::Io(error) => self.failed(error),
-            DecryptError::UnknownFormat => self.damaged("it is sealed in a format that this program does not know"),
-            DecryptError::InvalidMac | DecryptError::InvalidHeader => self.damaged("the seal is damaged"),
+            DecryptError::UnknownFormat => self.damaged("it is sealed in a format that fleetctl does not support"),
+            DecryptError::InvalidMac | DecryptError::InvalidHeader => self.damaged("its age header is damaged"),
         }
     }
 
@@ -201,10 +201,7 @@ impl Reading<'_> {
             match kind {
                 PartKind::Header => header = Some(self.parse_header(&text)?),
                 PartKind::Snapshot if header.as_ref().is_some_and(|header| header.snapshot_bytes != part.bytes) => {
-                    return Err(self.damaged(format!(
-                        "it has {} bytes, but the header does not announce a part of that size",
-                        part.bytes
-                    )));
+                    return Err(self.damaged(format!("it has {} bytes, but the header gives another size", part.bytes)));
                 }
                 PartKind::Footer => {
                     let footer: Footer = self.parse_json(&text)?;
@@ -238,13 +235,13 @@ impl Reading<'_> {
             Some(last) => kind > last || (kind, last) == (PartKind::Key, PartKind::Key),
         };
         if !in_order {
-            return Err(self.damaged("it is not in the right order"));
+            return Err(self.damaged("the parts are in the wrong order"));
         }
         if kind == PartKind::Footer && last != Some(PartKind::Snapshot) {
             return Err(self.damaged("no snapshot precedes it"));
         }
         if entry.size() > kind.most_bytes() {
-            return Err(self.damaged(format!("it has {} bytes; at most {} are read", entry.size(), kind.most_bytes())));
+            return Err(self.damaged(format!("it has {} bytes; the limit is {}", entry.size(), kind.most_bytes())));
         }
         Ok((kind, name))
     }
@@ -326,6 +323,6 @@ impl Reading<'_> {
         }
         let mut behind = unpacked.into_inner();
         let behind = behind.fill_buf().map_err(|error| self.failed(error))?;
-        if behind.is_empty() { Ok(()) } else { Err(self.damaged("there is data after the end")) }
+        if behind.is_empty() { Ok(()) } else { Err(self.damaged("there is data after the end of the archive")) }
     }
 }

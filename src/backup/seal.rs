@@ -26,10 +26,10 @@ pub struct Recipient(x25519::Recipient);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecipientError {
     /// It is a secret key.
-    #[error("it is a secret key; a recipient is its public key, which `age-keygen -y FILE` prints")]
+    #[error("it is a secret key; give its public key, which `age-keygen -y FILE` prints")]
     Secret,
     /// It is something else.
-    #[error("it is not a public key of age, such as `age1…`")]
+    #[error("it is not an age public key, such as `age1…`")]
     Unreadable,
 }
 

@@ -357,9 +357,9 @@ fn forged_archives_are_refused_before_they_are_read() {
     );
     assert_eq!(find_damage_between(&whole, &[("keys/..yaml", b"x")]), "`keys/..yaml` is not part of a backup");
     assert!(find_damage_between(&whole, &[("keys/\u{1b}[2J.yaml", b"x")]).contains("\\u{1b}"));
-    assert_eq!(find_damage_between(&whole, &[("values.yaml", &b"x"[..]); 2]), "it is not in the right order");
+    assert_eq!(find_damage_between(&whole, &[("values.yaml", &b"x"[..]); 2]), "the parts are in the wrong order");
     assert_eq!(find_damage_between(&whole, &[("keys/a.yaml", &b"x"[..]); 2]), "it contains part keys/a.yaml twice");
-    assert_eq!(damage(&forge(&whole[1..], true)).1, "it is not in the right order");
+    assert_eq!(damage(&forge(&whole[1..], true)).1, "the parts are in the wrong order");
     assert_eq!(damage(&forge(&whole[..4], true)).1, "no snapshot precedes it");
     assert_eq!(damage(&forge(&whole, false)).1, "it has no footer");
     let names: Vec<String> = (0..100).map(|number| format!("keys/s{number}.yaml")).collect();

@@ -27,7 +27,7 @@ pub enum KeysError {
     )]
     Lost(String),
     /// A Secret of the name is not this control plane's.
-    #[error("Secret {0} belongs to another control plane; install into another namespace, or remove it")]
+    #[error("Secret {0} belongs to another control plane; install into another namespace, or delete the Secret")]
     NotOurs(String),
     /// A Secret that an install makes is missing, or cannot be changed.
     #[error("Secret {0} is missing or immutable; the next install of the control plane creates it again")]
@@ -36,7 +36,7 @@ pub enum KeysError {
     #[error("another process writes the Secrets at the same time")]
     Contended,
     /// A workload does not roll out its new pods.
-    #[error("{0} has not rolled out its new pods in time")]
+    #[error("the rollout of {0} did not complete in time")]
     NotRolledOut(String),
     /// A pod still shows another certificate than the one in its Secret.
     #[error("{}", .0.join("; "))]

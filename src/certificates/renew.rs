@@ -71,7 +71,7 @@ async fn record_outcome(
     match write_summary(client, namespace.as_str(), ended, Timestamp::now()).await {
         // The reason itself is the error to show.
         Err(error) if failed => {
-            tracing::warn!(%error, "the outcome cannot be recorded");
+            tracing::warn!(%error, "cannot record the result of the renewal");
             Ok(())
         }
         written => written,

@@ -90,7 +90,7 @@ pub async fn find_store_difference(clients: &[EtcdClient]) -> Option<String> {
     }
     for (client, one) in clients.iter().zip(&found) {
         if one.2.len() != clients.len() {
-            return Some(format!("{} lists {} members of {}", client.member(), one.2.len(), clients.len()));
+            return Some(format!("{} lists {} members; expected {}", client.member(), one.2.len(), clients.len()));
         }
         if *one != found[0] {
             return Some(format!("the data of {} differs from that of {}", client.member(), clients[0].member()));
@@ -221,7 +221,7 @@ impl ClusterReport {
         for (pod, hash) in hashes {
             if hash.compact_revision != known.compact_revision {
                 warnings.push(format!(
-                    "the hashes of {first} and {pod} cannot be compared: they were compacted at revisions {} and {}",
+                    "the hashes of {first} and {pod} cannot be compared: the members were compacted at revisions {} and {}",
                     known.compact_revision, hash.compact_revision
                 ));
             } else if hash.hash != known.hash {
@@ -238,14 +238,14 @@ impl ClusterReport {
         for (pod, status) in self.with_status() {
             let lag = status.lag_behind(newest);
             if lag > MAX_LAG {
-                warnings.push(format!("{pod} is {lag} log entries behind"));
+                warnings.push(format!("{pod} is {lag} log entries behind the newest member"));
             }
             let quota = self.quota_bytes.filter(|quota| *quota > 0);
             if let Some(percent) = quota.map(|quota| status.size_bytes.saturating_mul(100) / quota)
                 && percent >= FULL_AT
             {
                 warnings.push(format!(
-                    "the store of {pod} has {percent} % of its quota; when it is full, etcd takes no writes"
+                    "the store of {pod} uses {percent} % of its quota; when the quota is used up, etcd rejects writes"
                 ));
             }
         }
@@ -360,7 +360,7 @@ mod tests {
         assert!(full.starts_with("the store of etcd-1 has 80 % of its quota"), "{full}");
         assert_eq!(join_warnings(|report| report.quota_bytes = Some(0)), "");
         let behind = join_warnings(|report| status(report, 1).raft_applied_index = 3999);
-        assert_eq!(behind, "etcd-1 is 1001 log entries behind");
+        assert_eq!(behind, "etcd-1 is 1001 log entries behind the newest member");
         let compacted = join_warnings(|report| {
             *report.members[1].hash.as_mut().unwrap() = KvHash { revision: 100, hash: 9, compact_revision: 60 };
         });

@@ -18,7 +18,7 @@ pub enum PkiError {
         entry: String,
     },
     /// It ends before its end.
-    #[error("`{entry}` is truncated: its end is missing, which a full disk or a power failure may have caused")]
+    #[error("`{entry}` is truncated; a full disk or a power failure may have truncated it")]
     Cut {
         /// The entry that is cut.
         entry: String,
@@ -32,7 +32,7 @@ pub enum PkiError {
         expected: &'static str,
     },
     /// A kubeconfig has a field that none of a control plane's has.
-    #[error("`{entry}` has `{field}`, which a control plane's kubeconfig does not have: the file was changed")]
+    #[error("`{entry}` has the field `{field}`, which no kubeconfig of a control plane has: the file was changed")]
     ForeignField {
         /// The kubeconfig.
         entry: String,

@@ -45,7 +45,7 @@ pub(super) fn choose_member(
     });
     best.map(|(pod, status)| ChosenMember { pod, status }).ok_or_else(|| {
         let behind =
-            behind.iter().map(|(pod, status)| format!("{pod} is {} entries behind", status.lag_behind(newest)));
+            behind.iter().map(|(pod, status)| format!("{pod} is {} log entries behind", status.lag_behind(newest)));
         BackupError::NotInSync(behind.chain(failures).collect::<Vec<_>>().join("; "))
     })
 }

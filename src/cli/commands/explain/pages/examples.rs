@@ -278,7 +278,7 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
-        backup_error(&BackupError::NotInSync("etcd-1 is 4711 entries behind".to_owned())),
+        backup_error(&BackupError::NotInSync("etcd-1 is 4711 log entries behind".to_owned())),
         backup_error(&BackupError::NoQuorum("etcd-0 has no leader; etcd-1 does not answer within 10 s".to_owned())),
         backup_error(&BackupError::NoSuchMember {
             name: "etcd-3".to_owned(),
