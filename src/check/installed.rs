@@ -404,7 +404,7 @@ mod tests {
         let strayed = "fields of Deployment fleet/apiserver were changed, last by kubectl-edit".to_owned();
         let interrupted = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
         let images = vec![
-            "fleet-scheduler is set to fleetscheduler/fleet-scheduler:v0.5.9, and service version v0.6.1 runs v0.6.1"
+            "fleet-scheduler is set to fleetscheduler/fleet-scheduler:v0.5.9, but service version v0.6.1 uses v0.6.1"
                 .to_owned(),
         ];
         let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, but the Secret has serial 5e:02";
@@ -467,7 +467,7 @@ mod tests {
     fn installed_by_others() -> InstalledFacts {
         InstalledFacts {
             installed_by: InstalledBy::Others(vec!["argocd-controller".to_owned(), "kubectl".to_owned()]),
-            images: vec!["apiserver is set to a:v1, and service version v0.6.1 runs v2".to_owned()],
+            images: vec!["apiserver is set to a:v1, but service version v0.6.1 uses v2".to_owned()],
             ..with_certificate_of(1)
         }
     }
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn an_image_that_is_not_the_versions_is_a_warning_and_unknown_without_a_version() {
-        let images = vec!["apiserver is set to a:v1, and service version v0.6.1 runs v2".to_owned()];
+        let images = vec!["apiserver is set to a:v1, but service version v0.6.1 uses v2".to_owned()];
         assert!(matches!(verdict(&InstalledFacts { images, ..good() }, "images"), CheckResult::Warned(_)));
         assert_eq!(verdict(&InstalledFacts { version: None, ..good() }, "images"), CheckResult::Skipped("objects"));
     }

@@ -181,7 +181,7 @@ async fn observe_agents(admin: &Kubeconfig, now: Timestamp) -> Vec<CertificateRo
 fn judge_agent(agent: AgentCertificate, now: Timestamp) -> CertificateRow {
     let holder = format!("Agent {}", agent.cluster);
     let Some(not_after) = agent.not_after else {
-        return CertificateRow::new_unknown(AGENT, holder, "the agent does not report it");
+        return CertificateRow::new_unknown(AGENT, holder, "the agent does not report the expiry");
     };
     let state = match CertificateState::at_end(not_after, now) {
         CertificateState::Soon if not_after.duration_since(now) > AGENT_RENEWS_BEFORE => CertificateState::Ok,
@@ -300,7 +300,11 @@ async fn observe_endpoint(server: &str, issued: &[HeldCertificate], now: Timesta
 /// The certificate in the kubeconfig on this machine.
 fn judge_local(file: &str, certificate: Option<&str>, issued: &[HeldCertificate], now: Timestamp) -> CertificateRow {
     let Some(certificate) = certificate else {
-        return CertificateRow::new_unknown(ADMIN_KUBECONFIG, file.to_owned(), "it has no client certificate");
+        return CertificateRow::new_unknown(
+            ADMIN_KUBECONFIG,
+            file.to_owned(),
+            "the kubeconfig has no client certificate",
+        );
     };
     match CertificateFacts::from_pem(file, certificate) {
         Err(error) => CertificateRow::new_unknown(ADMIN_KUBECONFIG, file.to_owned(), &error.to_string()),

@@ -120,7 +120,7 @@ pub async fn observe_installation(client: &Client, name: &ControlPlaneName, name
         // A first install under way has no record yet, which is no loss.
         (None, None, Some(journal)) => {
             let being = if journal.is_removal() { "removed" } else { "installed" };
-            InstalledBy::Fleetctl { version: format!("that is being {being}"), objects: 0 }
+            InstalledBy::Fleetctl { version: format!("unknown (being {being})"), objects: 0 }
         }
         (None, None, None) => match inventory::applied_by(client, &engine.owner).await {
             managers if managers.is_empty() => InstalledBy::Unknown,

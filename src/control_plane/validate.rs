@@ -139,7 +139,7 @@ impl Check<'_> {
             let name = argument.0.trim_start_matches('-').split('=').next().unwrap_or_default();
             if ETCD_MEMBER_FLAGS.contains(&name) {
                 let message = format!("`etcd.extraArgs` sets `--{name}`, which ConfigMap `etcd-members` already sets");
-                let help = "leave it out: the members follow from `etcd.replicas`";
+                let help = "leave it out; the chart sets the members from `etcd.replicas`";
                 let diagnostic = Diagnostic::error("set-by-chart", message).help(help);
                 self.add_diagnostic(&["etcd", "extraArgs", &index.to_string()], diagnostic);
             }
@@ -184,7 +184,10 @@ impl Check<'_> {
                     "leave it out of the argument; or turn webhooks on: `--set apiserver.allowAdmissionWebhooks=true`",
                 )
             } else {
-                ("off in a control plane", "leave it out of the argument: the workload clusters run it")
+                (
+                    "off in a control plane",
+                    "leave it out of the argument; the API servers of the workload clusters run this plugin",
+                )
             };
             let message = format!("`apiserver.extraArgs` enables the admission plugin {plugin}, which is {is_off}");
             let diagnostic = Diagnostic::error("disabled-plugin", message).help(help);
@@ -213,7 +216,7 @@ impl Check<'_> {
         }
         if let (true, Err(missing)) = (is_existing, endpoint_from_values(&values.exposure)) {
             let message = format!("`pki.source` is Existing, but `{missing}` is not set");
-            let help = "the certificates in the Secret contain the address of the API server, so the values must give it: `exposure.type` and `exposure.host`, and for a node port `exposure.port`";
+            let help = "the certificates in the Secret contain the address of the API server, so set this address: `exposure.type` and `exposure.host`, and for a node port also `exposure.port`";
             self.add_diagnostic(&["pki", "source"], Diagnostic::error("wrong-keys", message).help(help));
         }
     }
@@ -268,7 +271,7 @@ impl Check<'_> {
         let mut diagnostic = no_address(text);
         if let Some((host, port)) = with_port(text) {
             diagnostic = diagnostic
-                .help(format!("the port is `exposure.port`: `--set exposure.host={host},exposure.port={port}`"));
+                .help(format!("set the port in `exposure.port`: `--set exposure.host={host},exposure.port={port}`"));
         }
         self.add_diagnostic(&["exposure", "host"], diagnostic);
     }
@@ -318,7 +321,7 @@ fn with_port(text: &str) -> Option<(&str, u16)> {
 }
 
 fn unreachable_address(text: &str, why: &'static str) -> Diagnostic {
-    Diagnostic::error("wrong-address", format!("no client reaches `{text}`"))
+    Diagnostic::error("wrong-address", format!("no client can connect to `{text}`"))
         .label(why)
         .help("give the host name or the address of the API server")
 }

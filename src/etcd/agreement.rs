@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn what_needs_attention_is_a_warning() {
         let full = join_warnings(|report| status(report, 1).size_bytes = 800);
-        assert!(full.starts_with("the store of etcd-1 has 80 % of its quota"), "{full}");
+        assert!(full.starts_with("the store of etcd-1 uses 80 % of its quota"), "{full}");
         assert_eq!(join_warnings(|report| report.quota_bytes = Some(0)), "");
         let behind = join_warnings(|report| status(report, 1).raft_applied_index = 3999);
         assert_eq!(behind, "etcd-1 is 1001 log entries behind the newest member");

@@ -47,7 +47,7 @@ pub enum InstallError {
     #[error(transparent)]
     Engine(#[from] Stopped),
     /// The agent's pod does not become ready; with what the agent last said.
-    #[error("the agent does not connect")]
+    #[error("the agent does not connect to the control plane")]
     NotConnected {
         /// Step during which the engine stopped, with its error.
         stopped: Stopped,

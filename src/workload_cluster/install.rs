@@ -214,7 +214,7 @@ impl InstallSteps for Installer<'_> {
                 let there = remedy::Place::ControlPlane(Hub::access_to(self.place.hub));
                 let name = &self.plan.name;
                 let delete = Command::at_place(there, Action::DeleteCluster(name.to_string()));
-                let advice = Remedy::new(format!("{why}; if the control plane has a Cluster {name}: "));
+                let advice = Remedy::new(format!("{why}; if the control plane has a Cluster {name}, delete it: "));
                 self.session.progress.report_advice(&advice.command(delete));
             }
         }
@@ -272,7 +272,10 @@ impl Installer<'_> {
         for step in &whole.steps {
             let former = former_object(&step.target, namespace);
             if let Some(former) = former.filter(|former| whole.prune.iter().any(|item| item.object == *former)) {
-                let message = format!("{former} is replaced by {}, so that agents do not share it", step.target.name);
+                let message = format!(
+                    "{former} is replaced by {}, which other agents in the cluster do not share",
+                    step.target.name
+                );
                 self.session.progress.report_warning(&message);
             }
         }

@@ -88,11 +88,12 @@ fn evaluate_probe(pod: &Pod) -> Option<Probed> {
     let waits = state.and_then(|state| state.waiting.as_ref()?.reason.as_deref());
     match waits {
         Some(reason) if !matches!(reason, "ContainerCreating" | "PodInitializing") => {
-            Some(Probed::Unknown(format!("its pod does not start: {reason}")))
+            Some(Probed::Unknown(format!("the probe pod does not start: {reason}")))
         }
-        _ if status.phase.as_deref() == Some("Failed") => {
-            Some(Probed::Unknown(format!("its pod failed: {}", status.reason.as_deref().unwrap_or("no reason given"))))
-        }
+        _ if status.phase.as_deref() == Some("Failed") => Some(Probed::Unknown(format!(
+            "the probe pod failed: {}",
+            status.reason.as_deref().unwrap_or("no reason given")
+        ))),
         _ => None,
     }
 }
@@ -110,10 +111,12 @@ pub async fn run_probe(client: &Client, deployment: &Value, limit: Duration) -> 
     pods.create(&PostParams::default(), &object).await?;
     let ended = await_object(pods, POD, |pod: Option<&Pod>| pod.is_some_and(|pod| evaluate_probe(pod).is_some()));
     let probed = match tokio::time::timeout(limit, ended).await {
-        Ok(Ok(Some(pod))) => evaluate_probe(&pod).unwrap_or_else(|| Probed::Unknown("its pod was deleted".to_owned())),
-        Ok(Ok(None)) => Probed::Unknown("its pod was deleted".to_owned()),
-        Ok(Err(error)) => Probed::Unknown(format!("its pod cannot be watched: {error}")),
-        Err(_) => Probed::Unknown(format!("its pod did not end within {} s", limit.as_secs())),
+        Ok(Ok(Some(pod))) => {
+            evaluate_probe(&pod).unwrap_or_else(|| Probed::Unknown("the probe pod was deleted".to_owned()))
+        }
+        Ok(Ok(None)) => Probed::Unknown("the probe pod was deleted".to_owned()),
+        Ok(Err(error)) => Probed::Unknown(format!("the probe pod cannot be watched: {error}")),
+        Err(_) => Probed::Unknown(format!("the probe pod did not finish within {} s", limit.as_secs())),
     };
     remove_probe_pod(client, namespace).await?;
     Ok(probed)

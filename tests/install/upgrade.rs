@@ -73,7 +73,11 @@ fn keeps_its_minor_of_kubernetes(site: &Site, version: &str) {
         let other = site.install(&["--version", version, "--set", &both]);
         other.fails(
             3,
-            &["runs Kubernetes v1.36 and would change to", "not v1.36, the minor of the service version", "leave out"],
+            &[
+                "runs Kubernetes v1.36 and would change to",
+                "not v1.36, the Kubernetes minor of the service version",
+                "leave out",
+            ],
         );
     }
 }

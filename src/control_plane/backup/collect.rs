@@ -80,7 +80,7 @@ pub(super) async fn collect_facts(request: &Request<'_>, progress: &dyn Progress
 
 fn report_silent_api<T>(progress: &dyn Progress, why: &str) -> Option<T> {
     progress.report_warning(&format!(
-        "the API of the control plane did not answer, so the backup does not name its workload clusters: {why}"
+        "the backup does not list the workload clusters, because the API of the control plane did not answer: {why}"
     ));
     None
 }
@@ -123,7 +123,7 @@ struct OwnApi {
 
 /// Reads the API of the control plane, by the kubeconfig in its hosting cluster.
 async fn read_served_api(files: &Files, name: &str) -> Result<OwnApi, String> {
-    let text = files.get(ADMIN_KUBECONFIG).ok_or("no kubeconfig of it was found")?;
+    let text = files.get(ADMIN_KUBECONFIG).ok_or("no kubeconfig of the control plane was found")?;
     let kubeconfig = Kubeconfig::parse(ADMIN_KUBECONFIG, text).map_err(|error| error.to_string())?;
     let client = connect_control_plane_api(&kubeconfig.of_control_plane(name)).await?;
     query_own_api(client).await.map_err(|error| format_error_chain(&error))

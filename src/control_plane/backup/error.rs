@@ -38,8 +38,8 @@ pub enum BackupError {
     Write(#[from] WriteError),
     /// The stream broke, and what was written cannot be withdrawn.
     #[error(
-        "the stream of the snapshot broke off, and the output that was already written to standard output cannot be \
-         withdrawn"
+        "the snapshot stream was interrupted; the backup cannot be started again, because standard output already \
+         contains part of it"
     )]
     NotRepeatable,
 }

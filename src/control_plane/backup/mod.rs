@@ -116,7 +116,7 @@ pub async fn write_backup(
             return Err(error);
         }
         restarts += 1;
-        progress.report_warning(&format!("{error}; the snapshot begins again"));
+        progress.report_warning(&format!("{error}; taking the snapshot again"));
         tokio::time::sleep(backoff.next_wait()).await;
     }
 }

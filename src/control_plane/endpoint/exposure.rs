@@ -21,7 +21,7 @@ pub struct Decision {
 /// Decides `exposure.type: Auto`; any other type stands.
 pub fn decide_exposure(exposure: &ExposureValues, nodes: &[NodeFacts]) -> Decision {
     if exposure.kind != ExposureType::Auto {
-        return Decision { kind: exposure.kind, why: "as `exposure.type` says".to_owned() };
+        return Decision { kind: exposure.kind, why: "set by `exposure.type`".to_owned() };
     }
     match nodes.iter().find(|node| is_cloud(&node.provider_id)) {
         Some(node) => {

@@ -19,7 +19,7 @@ pub(in crate::control_plane) enum Role {
 pub(in crate::control_plane) fn explain_unreachable(text: &str, role: Role) -> Option<&'static str> {
     match text.parse::<San>().ok()? {
         San::Dns(name) if name.starts_with("*.") && role != Role::Certificate => {
-            Some("it is a pattern of names, and a client needs one name")
+            Some("it is a wildcard; a client needs a single host name")
         }
         San::Dns(name) => {
             let is_local = name == "localhost" || name.ends_with(".localhost");
@@ -39,7 +39,7 @@ fn explain_unreachable_v4(address: Ipv4Addr, role: Role) -> Option<&'static str>
         () if address.octets()[0] == 0 => Some("it stands for every address of a machine, not for one"),
         () if address.is_broadcast() => Some("it is the broadcast address"),
         () if address.is_multicast() => Some("it is a multicast address"),
-        () if address.is_link_local() => Some("it is a link-local address, which differs from link to link"),
+        () if address.is_link_local() => Some("it is a link-local address, which is valid on one network link only"),
         () if address.is_loopback() && role == Role::Agent => {
             Some("in the pod of an agent, it refers to the pod itself")
         }
@@ -51,7 +51,9 @@ fn explain_unreachable_v6(address: Ipv6Addr, role: Role) -> Option<&'static str>
     match () {
         () if address.is_unspecified() => Some("it stands for every address of a machine, not for one"),
         () if address.is_multicast() => Some("it is a multicast address"),
-        () if address.is_unicast_link_local() => Some("it is a link-local address, which differs from link to link"),
+        () if address.is_unicast_link_local() => {
+            Some("it is a link-local address, which is valid on one network link only")
+        }
         () if address.is_loopback() && role == Role::Agent => {
             Some("in the pod of an agent, it refers to the pod itself")
         }

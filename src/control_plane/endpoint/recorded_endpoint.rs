@@ -63,10 +63,10 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
     let former = visible_cell(former);
     let mut advice = Remedy::new(format!(
         "the address of the API server changes from {former} to {url}: {who} with the old address can no longer \
-         connect; if the old address still works, keep it with "
+         connect; if the old address still works, keep it: "
     ))
     .flags(keep)
-    .text(", else run ");
+    .text("; otherwise run ");
     if agents_call_it {
         let install =
             Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
@@ -75,7 +75,7 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
             .text(" for each workload cluster, and ");
     }
     let kubeconfig = Command::at_run_place(Action::Kubeconfig(name.to_owned()));
-    Some(advice.command(kubeconfig).text(" wherever else this kubeconfig is used"))
+    Some(advice.command(kubeconfig).text(" on every other machine that uses this kubeconfig"))
 }
 
 /// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the new

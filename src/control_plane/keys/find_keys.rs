@@ -133,9 +133,9 @@ pub async fn admin_kubeconfig(
     let Some(text) = &entry.text else { return Ok(None) };
     Kubeconfig::parse("kubeconfig", text).map(|read| Some(read.of_control_plane(name))).map_err(|source| {
         let remedy = if entry.is_installed {
-            format!("an install of control plane {name} writes it again")
+            format!("install control plane {name} again to restore the Secret")
         } else {
-            format!("control plane {name} uses the keys in this Secret, and an install never writes it")
+            format!("control plane {name} uses the keys in this Secret; an install never changes the Secret")
         };
         AdminKubeconfigError::Refused { secret: entry.secret, remedy, source }
     })

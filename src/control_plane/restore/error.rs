@@ -31,7 +31,7 @@ pub enum RestoreError {
     #[error("you may not {}", .0.join(", "))]
     Forbidden(Vec<String>),
     /// The backup was made with other keys than the control plane has.
-    #[error("the backup needs other keys than the control plane has: {}", .0.join(", "))]
+    #[error("the keys that the backup needs are missing or different: {}", .0.join(", "))]
     KeysMissing(Vec<String>),
     /// The backup was made without keys, and a control plane that is lost has none.
     #[error("the backup has no keys: it was made with `--no-keys`")]
@@ -54,7 +54,7 @@ pub enum RestoreError {
     #[error("the hosting cluster rejects the rehearsal pod: {0}")]
     NotPossible(String),
     /// A volume has no room for a second store.
-    #[error("{claim} has {capacity} bytes, but two stores need {needed}")]
+    #[error("{claim} has {capacity} bytes, but the present and the restored store need {needed} together")]
     NoSpace {
         /// The claim.
         claim: String,
@@ -64,7 +64,7 @@ pub enum RestoreError {
         needed: u64,
     },
     /// A pod found no room on its volume.
-    #[error("pod {pod} found no room for a second store: {why}")]
+    #[error("the volume of pod {pod} has no space for a second store: {why}")]
     VolumeFull {
         /// The pod.
         pod: String,
@@ -72,7 +72,7 @@ pub enum RestoreError {
         why: String,
     },
     /// Others apply the objects that a restore changes.
-    #[error("the control plane is applied by {}", .0.join(", "))]
+    #[error("other tools apply the control plane: {}", .0.join(", "))]
     AppliedByOthers(Vec<String>),
     /// Agents that do not know how to hold deletions.
     #[error("these agents do not support holding deletions: {}", .0.join(", "))]
@@ -81,7 +81,7 @@ pub enum RestoreError {
     #[error("an operation is open: {0}")]
     OperationOpen(Box<Operation>),
     /// What the open operation has recorded is not what this program writes.
-    #[error("the operation that is open cannot be read: {0}")]
+    #[error("the record of the open operation cannot be read: {0}")]
     BadOperation(String),
     /// There is no restore to undo.
     #[error("no restore of this control plane is open")]

@@ -59,7 +59,7 @@ impl RestoreFacts {
         let is_sound = COMPONENTS
             .iter()
             .all(|component| facts.replicas.get(*component).is_some_and(|count| (1..=MOST_REPLICAS).contains(count)));
-        if is_sound { Ok(facts) } else { Err(RestoreError::BadOperation("numbers of replicas are missing".to_owned())) }
+        if is_sound { Ok(facts) } else { Err(RestoreError::BadOperation("replica counts are missing".to_owned())) }
     }
 
     pub(super) fn to_value(&self) -> Value {

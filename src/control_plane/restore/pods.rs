@@ -167,7 +167,7 @@ fn explain_container_failure(status: &ContainerStatus) -> Option<String> {
     let said = ended.message.as_deref().or(ended.reason.as_deref()).unwrap_or("no reason was given").trim();
     // The last line is what ended it.
     let last = log_message(said.lines().next_back().unwrap_or(said));
-    Some(format!("container {} ended with code {}: {}", status.name, ended.exit_code, visible_line(&last)))
+    Some(format!("container {} exited with code {}: {}", status.name, ended.exit_code, visible_line(&last)))
 }
 
 pub(super) fn describe_wait(pod: &Pod) -> String {

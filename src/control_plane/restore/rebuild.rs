@@ -106,7 +106,8 @@ impl LostPlane {
             PkiSource::Existing => (pki.existing_secret.as_deref().unwrap_or_default(), Some(RESTORE_MANAGER)),
         };
         let main = of_install.iter().chain(&of_others).find(|secret| secret.name_any() == main_name).cloned();
-        let main = main.ok_or_else(|| RestoreError::KeysMissing(vec![format!("Secret {main_name} is not in it")]))?;
+        let main =
+            main.ok_or_else(|| RestoreError::KeysMissing(vec![format!("Secret {main_name} is not in the backup")]))?;
         let mut keys = files_of(&main);
         let foreign = compare_fingerprints(&header.fingerprints, &fingerprint_keys(&keys));
         if !foreign.is_empty() {

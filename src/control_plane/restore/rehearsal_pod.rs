@@ -74,7 +74,9 @@ impl RehearsalSite {
         let store = StoreSite::read_from_cluster(client, name, namespace, 1).await?;
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
         let site = Self::from_api_server(store, deployments.get(API_SERVER).await?);
-        site.map_err(|what| RestoreError::Unsuitable(format!("the API server cannot be rehearsed: {what}")))
+        site.map_err(|what| {
+            RestoreError::Unsuitable(format!("the API server cannot be started in a rehearsal: {what}"))
+        })
     }
 
     /// The same from the API server's Deployment; without one of the parts, a clause.

@@ -79,7 +79,7 @@ async fn send_until_taken(
         match sent.await {
             Ok(()) => return Ok(()),
             Err(error) if attempt >= ATTEMPTS => return Err(RestoreError::Send { pod: pod.to_owned(), source: error }),
-            Err(error) => target.wait_a_moment(&format!("pod {pod}: {error}; it is sent again")).await?,
+            Err(error) => target.wait_a_moment(&format!("pod {pod}: {error}; sending the data again")).await?,
         }
     }
 }
@@ -122,8 +122,10 @@ pub(super) async fn send_part(
 async fn check_received(stream: &mut (impl AsyncRead + Unpin), sent: u64) -> io::Result<()> {
     match timeout(ANSWERS_WITHIN, read_receive_answer(stream)).await?? {
         TransferAnswer::Received(bytes) if bytes == sent => Ok(()),
-        TransferAnswer::Received(bytes) => Err(io::Error::other(format!("{bytes} bytes arrived of {sent}"))),
-        TransferAnswer::Refused(why) => Err(io::Error::other(format!("it was refused: {}", visible_line(&why)))),
+        TransferAnswer::Received(bytes) => Err(io::Error::other(format!("{bytes} of {sent} bytes arrived"))),
+        TransferAnswer::Refused(why) => {
+            Err(io::Error::other(format!("the pod refused the data: {}", visible_line(&why))))
+        }
     }
 }
 
@@ -134,5 +136,5 @@ async fn write_piece(stream: &mut (impl AsyncWrite + Unpin), piece: &[u8]) -> io
 async fn read_receive_answer(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<TransferAnswer> {
     let mut line = Vec::new();
     BufReader::new(stream).take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut line).await?;
-    serde_json::from_slice(&line).map_err(|_| io::Error::new(io::ErrorKind::UnexpectedEof, "no answer came"))
+    serde_json::from_slice(&line).map_err(|_| io::Error::new(io::ErrorKind::UnexpectedEof, "the pod did not answer"))
 }

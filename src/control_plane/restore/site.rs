@@ -73,7 +73,7 @@ impl StoreSite {
         let mount = mounts.filter(|mount| mount.name == DATA_VOLUME).map(|mount| mount.mount_path.clone()).next();
         let mount_path = mount.ok_or("it mounts no volume etcd-data")?;
         if data_dir.rsplit_once('/').is_none_or(|(parent, _)| parent != mount_path.trim_end_matches('/')) {
-            return Err("its data directory is not directly on its volume");
+            return Err("its data directory is not a direct subdirectory of its volume");
         }
         Ok(Self {
             name: String::new(),

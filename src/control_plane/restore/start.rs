@@ -108,7 +108,8 @@ impl Relay {
     async fn open(target: &RestoreTarget<'_>, pod: &str) -> Result<Self, RestoreError> {
         let files = from_cluster(target.client, target.namespace.as_str(), target.name.as_str()).await?;
         let text = files.get(ADMIN_KUBECONFIG);
-        let text = text.ok_or_else(|| RestoreError::NoAccess("no kubeconfig of it was found".to_owned()))?;
+        let text =
+            text.ok_or_else(|| RestoreError::NoAccess("no kubeconfig of the control plane was found".to_owned()))?;
         let kubeconfig = Kubeconfig::parse(ADMIN_KUBECONFIG, text)?.of_control_plane(target.name.as_str());
         let bound = TcpListener::bind(("127.0.0.1", 0)).await;
         let bound = bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener)));

@@ -184,7 +184,7 @@ fn a_report_is_taken_only_of_a_probe_that_ended_well() {
 fn what_a_container_said_last_is_the_reason_of_a_pod() {
     let [failed, full] = ["first\nlast \u{1b}[2J\n", "the volume has 5 bytes free, and more"]
         .map(|message| check_pod(&build_ended_pod("initContainerStatuses", "room", 1, Some(message))).unwrap_err());
-    assert_eq!(failed.to_string(), "pod fleet-r1 failed: container room ended with code 1: last \\u{1b}[2J");
+    assert_eq!(failed.to_string(), "pod fleet-r1 failed: container room exited with code 1: last \\u{1b}[2J");
     assert_eq!(full.reason(), "NoSpaceToRestore");
 }
 
@@ -310,6 +310,6 @@ async fn a_snapshot_arrives_as_it_was_stored() {
     });
     sent.await.1.unwrap();
     let refused = send_to(|_, _| format_line(&TransferAnswer::Refused("full\u{7}".to_owned()))).await.1.unwrap_err();
-    assert_eq!(refused.to_string(), "it was refused: full\\u{7}");
+    assert_eq!(refused.to_string(), "the pod refused the data: full\\u{7}");
     assert!(send_to(|_, _| "\n".to_owned()).await.1.is_err());
 }

@@ -54,7 +54,7 @@ fn describe_image_difference(row: &Row, version: &ServiceVersion, component: &st
     let (expected, _) = row.image_tag(component, version)?;
     let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
     let (_, tag) = name.split_once(':').filter(|(before, _)| !before.contains('@'))?;
-    (!is_tag(tag, &expected)).then(|| format!("service version {version} runs {expected}"))
+    (!is_tag(tag, &expected)).then(|| format!("service version {version} uses {expected}"))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub enum UpgradeRefused {
     },
     /// The API server has run, and has stored objects that the one that it would become does not read.
     #[error(
-        "the API server of the control plane has run Kubernetes {now}; Kubernetes {former} cannot read everything stored since then"
+        "the API server of the control plane has run Kubernetes {now}; Kubernetes {former} cannot read every object stored since then"
     )]
     Stored {
         /// Kubernetes minor that the API server has run as.
@@ -66,7 +66,7 @@ fn explain_minor_refusal(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> S
     if now.next_minor() < wanted {
         "more than one minor at a time".to_owned()
     } else {
-        format!("not {hub}, the minor of the service version")
+        format!("not {hub}, the Kubernetes minor of the service version")
     }
 }
 
@@ -120,7 +120,7 @@ impl UpgradeRefused {
     /// Returns the remedy for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
     pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
         match self {
-            Self::Downgrade { from, .. } => Remedy::new("keep it: ")
+            Self::Downgrade { from, .. } => Remedy::new("keep the installed version: ")
                 .command(build_upgrade_command(name, from.to_string()))
                 .text("; to install an older line, first run ")
                 .command(build_delete_command(name)),
@@ -139,7 +139,7 @@ impl UpgradeRefused {
                 })
             }
             Self::Stored { version, .. } => {
-                Remedy::new("continue to the newer version, with the values of the interrupted run: ")
+                Remedy::new("install the newer version with the values of the interrupted run: ")
                     .command(build_install_command(name, version.clone()))
             }
             // What goes beyond, or down, is what values ask for.
@@ -150,7 +150,7 @@ impl UpgradeRefused {
                 "upgrade one minor at a time and wait until each is healthy: first set the newest patch of {} in `apiserver.image.tag` and `controllerManager.image.tag`",
                 now.next_minor()
             )),
-            Self::MinorSkipped { .. } => Remedy::new("start again without its data: ")
+            Self::MinorSkipped { .. } => Remedy::new("start again without the data of the control plane: ")
                 .command(build_delete_command(name))
                 .text(", then install it again and register the workload clusters with it"),
             Self::Unknown { .. } => "use the newest release of fleetctl".into(),
@@ -227,10 +227,15 @@ mod tests {
                 "runs Kubernetes v1.31 and would change to v1.36, which is more than one minor",
                 "newest patch of v1.32",
             ),
-            (25, 36, "more than one minor at a time", "start again without its data: , then install it again"),
+            (
+                25,
+                36,
+                "more than one minor at a time",
+                "start again without the data of the control plane: , then install it again",
+            ),
             (36, 38, "more than one minor at a time", newest),
-            (36, 37, "would change to v1.37, which is not v1.36, the minor of the service version", newest),
-            (36, 35, "would change to v1.35, which is not v1.36, the minor of the service version", newest),
+            (36, 37, "would change to v1.37, which is not v1.36, the Kubernetes minor of the service version", newest),
+            (36, 35, "would change to v1.35, which is not v1.36, the Kubernetes minor of the service version", newest),
         ] {
             let [now, wanted] = [now, wanted].map(|minor| KubeMinor::new(1, minor));
             let refused = check_minor(now, wanted, hub).unwrap_err();

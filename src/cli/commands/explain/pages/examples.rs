@@ -319,7 +319,7 @@ fn of_installs() -> Vec<CliError> {
         restore_failure(&RestoreError::OperationOpen(Box::new(open_restore()))),
         restore_failure(&RestoreError::PodFailed {
             pod: "fleet-restore-etcd-0".to_owned(),
-            why: "container restore ended with code 1: Error: snapshot file integrity check failed".to_owned(),
+            why: "container restore exited with code 1: Error: snapshot file integrity check failed".to_owned(),
         }),
         describe_faults("backups/demo-20270312T101500.512Z.fleet".as_ref(), &faulty_report()),
         rehearsal_error(
