@@ -6,7 +6,7 @@ use jiff::Timestamp;
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// Part of the retained keys is missing. It is never recreated silently: everything that trusts it would break.
-    #[error("`{entry}` is missing from the retained keys")]
+    #[error("`{entry}` is missing from the keys of the control plane")]
     Missing {
         /// The entry that is missing.
         entry: String,

@@ -245,7 +245,7 @@ fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
     let other = fresh().files;
     for name in AUTHORITY_FILES {
         let missing = refuse_changed(&first, |files| drop(files.remove(name)));
-        assert_eq!(missing, format!("`{name}` is missing from the retained keys"));
+        assert_eq!(missing, format!("`{name}` is missing from the keys of the control plane"));
         let broken = refuse_changed(&first, |files| files.insert(name, "CANARY".to_owned()));
         assert!(broken.contains(name) && !broken.contains("CANARY"), "{broken}");
     }

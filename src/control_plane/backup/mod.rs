@@ -99,7 +99,7 @@ pub async fn write_backup(
     progress: &Arc<dyn Progress>,
 ) -> Result<Backup, BackupError> {
     let taken = Timestamp::now();
-    progress.begin_step("Reading keys and record");
+    progress.begin_step("Reading the keys and the record of the control plane");
     let collected = collect_facts(request, progress.as_ref()).await?;
     progress.begin_step("Writing the snapshot of etcd");
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);

@@ -42,8 +42,8 @@ impl RestoreStage {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Fence => "Stopping the API server and the controllers",
-            Self::Prepare => "Preparing the stores",
-            Self::Swap => "Swapping the stores",
+            Self::Prepare => "Preparing the restored etcd stores",
+            Self::Swap => "Swapping the present and the restored etcd stores",
             Self::Start => "Starting etcd and the API server",
             Self::Open => "Starting the controllers and opening the API",
         }
