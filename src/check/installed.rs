@@ -252,7 +252,7 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
         ),
         Some((command, started)) if command == "restore" => CheckResult::new_failure(
             format!("a restore that began {started} is not complete"),
-            "run the same command again, or undo the restore; the page OperationOpen has both commands",
+            "run the same command again, or undo the restore; `explain OperationOpen` shows both commands",
         ),
         Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),

@@ -133,7 +133,7 @@ fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     } else if message.contains("affinity") || message.contains("spread") {
         "add nodes, or use a smaller number of replicas"
     } else {
-        "fix the reason above on a node"
+        "change or add a node so that the pod fits"
     };
     let state = format!("Pending, no node fits: {message}");
     let finding = Finding::new(CauseId::Unschedulable, pod_link(reference, state), remedy);

@@ -108,7 +108,7 @@ pub(super) fn validate_values(
 /// Returns advice on what to write where a null deleted a required value.
 fn instead_of_null(wanted: &Views<'_>) -> &'static str {
     match (wanted.named_types().contains("array"), wanted.named_types().contains("object")) {
-        (true, _) => "for an empty list write `[]`, in `--set` `{}`; leave it out for the default",
+        (true, _) => "for an empty list, write `[]`, or `{}` in `--set`; leave it out for the default",
         (_, true) => "leave it out for the default, or delete single keys below it",
         _ => "leave it out for the default",
     }

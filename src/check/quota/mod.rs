@@ -113,7 +113,7 @@ impl Allowance {
         unsure.or_else(|| self.evaluate_rollout(taken, place)).or_else(|| self.report_unread_facts()).unwrap_or_else(
             || {
                 let none = self.quotas.is_empty() && self.limits.is_empty();
-                CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
+                CheckResult::Passed(if none { "none" } else { "enough is left" }.to_owned())
             },
         )
     }

@@ -95,7 +95,7 @@ fn check_forgotten_values(facts: &HostingFacts) -> CheckResult {
     match &facts.forgotten[..] {
         [] => CheckResult::Passed("none would be reset".to_owned()),
         forgotten => CheckResult::new_failure(
-            format!("not given this time, and would be reset: {}", forgotten.join("; ")),
+            format!("these values are not given again and would be reset: {}", forgotten.join("; ")),
             Remedy::default()
                 .flag(Flag::ReuseValues)
                 .text(" keeps them, ")
