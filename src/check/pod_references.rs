@@ -129,12 +129,10 @@ impl ReferenceFacts {
         let problems = self.pull_secrets.iter().filter_map(|(name, found)| match found {
             Reference::Found | Reference::Unread(_) => None,
             Reference::Missing => Some(format!("Secret {name} does not exist in namespace {namespace}")),
-            Reference::WrongType(kind) => {
-                Some(format!(
-                    "Secret {name} in namespace {namespace} has the type `{kind}`, which the kubelet does not use for \
+            Reference::WrongType(kind) => Some(format!(
+                "Secret {name} in namespace {namespace} has the type `{kind}`, which the kubelet does not use for \
                      image pulls"
-                ))
-            }
+            )),
         });
         let problems: Vec<String> = problems.collect();
         if !problems.is_empty() {

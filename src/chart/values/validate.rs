@@ -254,7 +254,7 @@ impl ValueCheck<'_> {
             (why, views.allows_type("boolean") && !views.named_types().contains("string"))
         {
             node.data = Data::Bool(value);
-            let message = format!("`{raw}` is taken as the boolean `{value}`");
+            let message = format!("`{raw}` is read as the boolean `{value}`");
             let place = node.origin;
             self.push_diagnostic(
                 place,
@@ -366,7 +366,7 @@ impl ValueCheck<'_> {
             }
             Kind::MinItems { limit } | Kind::MaxItems { limit } => {
                 let word = if matches!(error.kind(), Kind::MinItems { .. }) { "least" } else { "most" };
-                let message = format!("`{place}` needs at {word} {limit} entries");
+                let message = format!("`{place}` must have at {word} {limit} entries");
                 self.report_wrong_value(
                     &path,
                     self.caret_origin(node),

@@ -111,7 +111,7 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
                 members.len()
             ),
             "find out why their agents do not reach the control plane; moves begin again when fewer than three \
-             clusters are lost, or when no more clusters are lost than are Ready",
+             clusters are lost, or when at least as many clusters are Ready as are lost",
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -123,7 +123,7 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
     CheckResult::new_failure(
         format!("{} of {} workload clusters not ready: {named}", unready.len(), members.len()),
         if are_all_named { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
-            .text("read the log of its agent: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
+            .text("read the log of the agent: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
 

@@ -148,7 +148,8 @@ impl Allowance {
             );
         }
         let what = if found.is_empty() { return None } else { found.join("; ") };
-        let remedy = format!("if this install replaces them, raise the quota of namespace {} first", place.namespace);
+        let remedy =
+            format!("if this install replaces these pods, raise the quota of namespace {} first", place.namespace);
         Some(CheckResult::new_warning(what, remedy))
     }
 }

@@ -286,7 +286,7 @@ fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
             "an agent of {} cannot join a control plane of {line}: at most one line older or newer is supported",
             support.line
         ),
-        Remedy::new("install an agent that fits both (")
+        Remedy::new("install an agent version that fits the cluster and the control plane (")
             .flag(Flag::Version(line.to_string()))
             .text(" if it supports this cluster's Kubernetes), or change the version of the control plane first"),
     )

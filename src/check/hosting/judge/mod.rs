@@ -338,7 +338,7 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
                 ),
                 Remedy::new("give that Service another port, or choose another one here with ")
                     .flag(Flag::set_value(NODE_PORT, "PORT"))
-                    .text("; clients of the old port then need the new one"),
+                    .text("; clients then need the new port"),
             );
         }
     }
