@@ -308,7 +308,7 @@ fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     let finding = Finding::new(
         CauseId::MountFailed,
         pod_link(reference, state),
-        "make the object or volume in the message available to the node",
+        "create the missing object, or make the volume available to the node; the message names it",
     );
     Some(if lasting.is_some() { finding } else { finding.into_transient() })
 }

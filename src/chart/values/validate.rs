@@ -153,7 +153,7 @@ impl ValueCheck<'_> {
             && node.origin.source >= self.user_from
             && node.data != Data::Null
         {
-            let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
+            let message = format!("`{}` needs {since} or newer; the selected version is {line}", show_path(path));
             let diagnostic = Diagnostic::error("needs-newer-version", message)
                 .help(format!("leave it out, or choose `--version {since}`"));
             self.report_wrong_value(path, node.origin, diagnostic, None);

@@ -195,7 +195,7 @@ fn stateful_set(object: &Value) -> Status {
         return if ready < wanted {
             Status::new_in_progress(format!("{ready} of {wanted} pods ready"))
         } else {
-            Status::new_current(format!("{ready} of {wanted} pods ready; pods are replaced when they are deleted"))
+            Status::new_current(format!("{ready} of {wanted} pods ready; pods are replaced only when they are deleted"))
         };
     }
     let partition = number_at(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);

@@ -36,7 +36,7 @@ impl std::fmt::Debug for Init {
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The file is missing or cannot be read.
-    #[error("{0}: is the Secret fleet-cluster-init-kubeconfig in this namespace?")]
+    #[error("{0}; check that the Secret fleet-cluster-init-kubeconfig is in this namespace")]
     Read(std::io::Error),
     /// The text is not what the control plane wrote: this part is missing or cannot be used.
     #[error("the init kubeconfig has no {0}; copy the Secret fleet-cluster-init-kubeconfig again")]
