@@ -69,7 +69,7 @@ async fn give_back_fields(
         Ok(live) => write_entries(server, kind, target, live, others).await,
         Err(error) => Err(error),
     };
-    written.map_err(|error| Error::for_object("give back", target, error))
+    written.map_err(|error| Error::for_object("give back the fields of", target, error))
 }
 
 /// Writes other entries than those of `live`. Where somebody wrote in between, it is read and done again.

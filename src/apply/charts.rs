@@ -81,13 +81,13 @@ impl Renderable {
         }
         let mut same_kind = self.0.iter().filter(|known| known.is_kind(&object.group, &object.kind)).peekable();
         if same_kind.peek().is_none() {
-            return Some("no chart of any line renders this kind of object".to_owned());
+            return Some("no chart of any version renders this kind of object".to_owned());
         }
         let elsewhere = same_kind.any(|known| known.name == object.name);
         Some(if elsewhere {
-            "no chart of any line renders it in that namespace".to_owned()
+            "no chart of any version renders it in that namespace".to_owned()
         } else {
-            "no chart of any line renders an object of this kind with that name".to_owned()
+            "no chart of any version renders an object of this kind with that name".to_owned()
         })
     }
 }

@@ -44,7 +44,9 @@ fn take_metadata(manifest: &mut Value, live: &Value) -> Vec<String> {
         for (key, one) in [("annotations", "annotation"), ("labels", "label")] {
             let wanted = metadata.get(key).and_then(Value::as_object).into_iter().flatten();
             let lost = wanted.filter(|(label, value)| namesake["metadata"][key].get(label.as_str()) != Some(value));
-            unset.extend(lost.map(|(label, _)| format!("{one} `{label}` of `{}`", name.unwrap_or_default())));
+            unset.extend(
+                lost.map(|(label, _)| format!("{one} `{label}` of claim template `{}`", name.unwrap_or_default())),
+            );
             match namesake["metadata"].get(key) {
                 Some(theirs) => metadata.insert(key.to_owned(), theirs.clone()),
                 None => metadata.remove(key),

@@ -26,19 +26,19 @@ pub enum Error {
     #[error(transparent)]
     Inventory(inventory::Error),
     /// Fields that we would set are held by others.
-    #[error("{} of {} owned by another field manager: {}", format_count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join_conflicts(conflicts))]
+    #[error("{} of this installation {} owned by another field manager: {}", format_count(conflicts.len(), "field"), if conflicts.len() == 1 { "is" } else { "are" }, join_conflicts(conflicts))]
     Conflicts {
         /// The conflicts, one per field.
         conflicts: Vec<Conflict>,
     },
     /// Objects of our names exist and are not ours.
-    #[error("{} of that name already present, not created by this installation: {}", format_count(objects.len(), "object"), join_foreign(objects))]
+    #[error("{} already {} not created by this installation: {}", format_count(objects.len(), "object"), if objects.len() == 1 { "exists and was" } else { "exist and were" }, join_foreign(objects))]
     NotOurs {
         /// The objects.
         objects: Vec<Foreign>,
     },
     /// All that carries the labels of this installation was made by others, so that there is nothing of it to remove.
-    #[error("{} its labels and {} not created by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
+    #[error("{} the labels of this installation, but {} not created by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
     MadeByOthers {
         /// The objects.
         objects: Vec<Foreign>,
@@ -69,7 +69,7 @@ pub enum Error {
         why: String,
     },
     /// An input object lacks what every object has.
-    #[error("an object to apply is incomplete: {}", visible_line(.0))]
+    #[error("invalid object: {}", visible_line(.0))]
     Input(String),
     /// Objects are still there at the end of the time for deleting.
     #[error("timed out waiting for the condition: {} not deleted: {}", format_count(objects.len(), "object"), join_stuck(objects))]
@@ -160,8 +160,8 @@ impl Error {
                     .flag(Flag::Adopt)
             }
             Self::MadeByOthers { .. } => Remedy::new(
-                "remove them with the tool that created them, such as `kubectl delete -f`; or adopt them \
-                             with an install with ",
+                "remove them with the tool that created them, such as `kubectl delete -f`; or adopt them: \
+                             install with ",
             )
             .flag(Flag::Adopt)
             .text(", then uninstall"),
@@ -170,7 +170,7 @@ impl Error {
                 "inspect the journal in the folder `~/.fleet`, and move it away if this machine did not write it".into()
             }
             Self::JournalRefused { namespace, name, .. } => format!(
-                "anyone who may edit Secrets in namespace {namespace} can have written it; inspect it with `kubectl \
+                "anyone who may edit Secrets in namespace {namespace} could have written it; inspect it with `kubectl \
                  -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and remove it with \
                  `kubectl -n {namespace} patch secret {name} --type=json -p '[{{\"op\": \"remove\", \"path\": \
                  \"/data/journal\"}}]'`; then install or uninstall again to repair or remove the objects of that run"

@@ -65,7 +65,7 @@ impl Step {
         let keeper = self.scaler.as_ref().and_then(Scaler::describe_replica_owner);
         let left = keeper.map(|keeper| {
             let flag = conflict::format_take_fields_flag(&self.target, managed_fields::REPLICAS);
-            format!("replicas are left to {keeper}; to set them, take the field `{flag}`")
+            format!("replicas are left to {keeper}; to set them, take ownership of the field `{flag}`")
         });
         let unset = self.unset.iter().map(|what| format!("{what} is not set: claim templates cannot be changed"));
         left.into_iter().chain(unset)

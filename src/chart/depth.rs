@@ -27,7 +27,7 @@ pub(super) fn find_too_deep(node: &Node, above: usize) -> Option<Origin> {
 pub(super) fn too_deep(place: Place) -> Diagnostic {
     Diagnostic::error(CODE, format!("values nest deeper than {MAX_DEPTH} levels"))
         .at(place)
-        .label(format!("more than {MAX_DEPTH} levels with this one"))
+        .label(format!("this is the first level beyond {MAX_DEPTH}"))
         .help("check the brackets, the indentation or the dots: no value of a chart is that deep")
 }
 

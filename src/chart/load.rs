@@ -229,7 +229,7 @@ impl Chart {
             let folder = format!("{kind}/{}", manifest.line);
             for name in &manifest.remove {
                 if flat.remove(name).is_none() {
-                    let problem = format!("there is no `{name}` below it to remove");
+                    let problem = format!("it removes `{name}`, which the charts that it extends do not have");
                     return Err(ChartError::Manifest { path: format!("{folder}/chart.yaml"), problem });
                 }
                 for stage in &mut stages {

@@ -76,7 +76,7 @@ pub(super) fn evaluate_access(forbidden: &[String], kinds: usize, source: Comman
         format!("you may not {}", forbidden.join(", ")),
         Remedy::new("ask for these rights (")
             .command(source)
-            .text(", with the same values, prints all that are needed), or use a context that has them (")
+            .text(", with the same values, prints all required rights), or use a context that has them (")
             .flag(Flag::Context(None))
             .text(")"),
     )

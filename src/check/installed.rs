@@ -121,7 +121,7 @@ impl InstalledFacts {
         match self.renewed_by {
             RenewedBy::Install if matches!(self.installed_by, InstalledBy::Others(_)) => Remedy::default()
                 .command(self.as_it_is(Action::Template))
-                .text(format!(", {VALUES}, {verb}, and says which Secret to delete before its output is applied")),
+                .text(format!(", {VALUES}, {verb}, and names the Secret to delete before you apply its output")),
             RenewedBy::Install => Remedy::default().command(self.as_it_is(Action::Upgrade)).text(format!(" {verb}")),
             RenewedBy::CronJob => {
                 "CronJob `fleet-keys` renews them every week; if it did not, the log of its last Job gives the reason"
@@ -142,7 +142,7 @@ impl InstalledFacts {
         }
         Remedy::default()
             .command(self.as_it_is(Action::Upgrade))
-            .text(" runs the images of the version; if the values set another image (")
+            .text(" installs the images of the version; if the values set another image (")
             .command(Command::at_run_place(Action::GetValues(self.name.clone())))
             .text("), add ")
             .flag(value)
@@ -252,7 +252,7 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
         ),
         Some((command, started)) if command == "restore" => CheckResult::new_failure(
             format!("a restore that began {started} is not complete"),
-            "run the same command again, or undo the restore; the page OperationOpen has both commands",
+            "run the same command again, or undo the restore; `explain OperationOpen` shows both commands",
         ),
         Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),
@@ -305,7 +305,7 @@ fn check_certificate_renewal(facts: &InstalledFacts) -> CheckResult {
                 first.file,
                 first.date
             ),
-            facts.renewal_remedy("renews what is due"),
+            facts.renewal_remedy("renews these certificates"),
         ),
     }
 }
@@ -316,7 +316,7 @@ fn check_renewal_runs(facts: &InstalledFacts) -> CheckResult {
         (RenewalRuns::None, RenewedBy::Others) => {
             CheckResult::Passed("the certificates are managed elsewhere".to_owned())
         }
-        (RenewalRuns::None, _) => CheckResult::Passed("manual: an install renews what is due".to_owned()),
+        (RenewalRuns::None, _) => CheckResult::Passed("manual: an install renews expiring certificates".to_owned()),
         (RenewalRuns::Unread(why), _) => CheckResult::new_warning(
             format!("unknown: {why}"),
             "allow `get` on CronJobs and ConfigMaps of the namespace",
@@ -330,7 +330,9 @@ fn check_renewal_runs(facts: &InstalledFacts) -> CheckResult {
         (RenewalRuns::Found { days, .. }, _) if *days >= RENEWAL_DAYS => {
             CheckResult::new_failure(format!("no run has succeeded for {days} days"), remedy)
         }
-        (RenewalRuns::Found { .. }, _) => CheckResult::Passed("CronJob `fleet-keys` renews what is due".to_owned()),
+        (RenewalRuns::Found { .. }, _) => {
+            CheckResult::Passed("CronJob `fleet-keys` renews expiring certificates".to_owned())
+        }
     }
 }
 

@@ -129,17 +129,18 @@ impl ReferenceFacts {
         let problems = self.pull_secrets.iter().filter_map(|(name, found)| match found {
             Reference::Found | Reference::Unread(_) => None,
             Reference::Missing => Some(format!("Secret {name} does not exist in namespace {namespace}")),
-            Reference::WrongType(kind) => {
-                Some(format!("Secret {name} in namespace {namespace} has the type `{kind}`, which nodes do not read"))
-            }
+            Reference::WrongType(kind) => Some(format!(
+                "Secret {name} in namespace {namespace} has the type `{kind}`, which the kubelet does not use for \
+                     image pulls"
+            )),
         });
         let problems: Vec<String> = problems.collect();
         if !problems.is_empty() {
             return CheckResult::new_warning(
-                format!("{}; nodes then pull without a login", problems.join("; ")),
+                format!("{}; the kubelet then pulls images without credentials", problems.join("; ")),
                 Remedy::new(format!(
                     "create it: `kubectl --namespace {namespace} create secret docker-registry NAME --docker-server \
-                     REGISTRY --docker-username USER --docker-password PASSWORD`, or give a login with "
+                     REGISTRY --docker-username USER --docker-password PASSWORD`, or set credentials with "
                 ))
                 .flag(Flag::set_value("registryCredentials", "JSON")),
             );
@@ -277,7 +278,7 @@ pub(super) mod tests {
         assert!(matches!(hidden.evaluate_classes(), CheckResult::Warned(_)), "{hidden:?}");
         let CheckResult::Warned(problem) = hidden.evaluate_pull_secrets("fleet") else { panic!("{hidden:?}") };
         assert!(problem.what.starts_with("Secret hidden could not be read: "), "{}", problem.what);
-        assert!(!problem.what.contains("without a login"), "{}", problem.what);
+        assert!(!problem.what.contains("without credentials"), "{}", problem.what);
         assert_eq!(problem.remedy, Remedy::from("allow `get` on secrets in namespace fleet"));
         let none = ReferenceFacts::from_cluster(&client, "fleet", &PodReferences::default()).await;
         assert_eq!(none, ReferenceFacts::default());

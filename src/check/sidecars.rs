@@ -115,8 +115,8 @@ impl SidecarFacts {
         }
         CheckResult::new_warning(
             format!(
-                "pods in namespace {namespace} get a sidecar container from {}; pods that must end, such as those of \
-                 Jobs and of the probe, then keep running",
+                "pods in namespace {namespace} get a sidecar container from {}; pods that should complete, such as \
+                 those of Jobs and of the probe, then keep running",
                 first_of(&reasons, NAMED, ", ")
             ),
             Remedy::new("turn the injection off for this namespace in the mesh, or choose another namespace with ")

@@ -108,7 +108,7 @@ pub(crate) fn log_cause_remedy(cause: CauseId) -> Remedy {
         }
         CauseId::ComponentFailing => "fix the cause in the log line; the container retries by itself".into(),
         CauseId::VersionGuard => {
-            "go back to the previous manifest, or upgrade one minor at a time and let each run for five minutes; the tag is in `apiserver.image.tag` of the values"
+            "apply the previous manifest again, or upgrade one minor version at a time and let each run for five minutes; the value `apiserver.image.tag` sets the version"
                 .into()
         }
         CauseId::CertificateExpired => {

@@ -51,7 +51,8 @@ pub(crate) fn find_pull_failure(pod: &Pod, container: &ContainerStatus, evidence
     } else if has_word_or_code(answer, image, &denied, &["401", "403"]) {
         let namespace = pod.namespace().unwrap_or_default();
         let remedy = format!(
-            "create a pull secret for the registry of `{image}` in namespace {namespace} and set it in the values"
+            "create an image pull Secret for the registry of `{image}` in namespace {namespace} and name it in the \
+             values"
         );
         (CauseId::ImagePullDenied, remedy)
     } else {

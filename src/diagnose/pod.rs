@@ -133,7 +133,7 @@ fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     } else if message.contains("affinity") || message.contains("spread") {
         "add nodes, or use a smaller number of replicas"
     } else {
-        "fix the reason above on a node"
+        "change or add a node so that the pod fits"
     };
     let state = format!("Pending, no node fits: {message}");
     let finding = Finding::new(CauseId::Unschedulable, pod_link(reference, state), remedy);
@@ -308,7 +308,7 @@ fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     let finding = Finding::new(
         CauseId::MountFailed,
         pod_link(reference, state),
-        "make the object or volume in the message available to the node",
+        "create the missing object, or make the volume available to the node; the message names it",
     );
     Some(if lasting.is_some() { finding } else { finding.into_transient() })
 }

@@ -89,7 +89,11 @@ fn without_class(reference: &ObjectRef, classes: &[StorageClass]) -> Finding {
 /// The finding for a PVC that names a class that does not exist.
 fn missing_class(name: &str, classes: &[StorageClass]) -> Finding {
     let known = class_names(classes);
-    let known = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    let known = if known.is_empty() {
+        "the cluster has none".to_owned()
+    } else {
+        format!("the cluster has {}", known.join(", "))
+    };
     Finding::new(
         CauseId::StorageClassMissing,
         class_link(name, &format!("does not exist; {known}")),

@@ -166,8 +166,8 @@ fn a_journal_that_no_run_has_written_is_refused_by_rollback_and_uninstall_with_t
         refused.fails(
             6,
             &[
-                "ClusterRoleBinding pwn: no chart of any line renders this kind of object",
-                "anyone who may edit Secrets in namespace fleet can have written it",
+                "ClusterRoleBinding pwn: no chart of any version renders this kind of object",
+                "anyone who may edit Secrets in namespace fleet could have written it",
                 "`kubectl -n fleet get secret fleetctl.demo",
                 "`kubectl -n fleet patch secret fleetctl.demo --type=json",
                 "nothing was written to the cluster",

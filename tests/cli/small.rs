@@ -18,7 +18,7 @@ fn wrong_settings_are_errors_with_their_place_and_what_to_write() {
         ("--set-json", "etcd.quotaBytes=1e9", &["--set-json:1:17", "is not written as an integer"][..]),
         ("--set-json", r#"etcd={"quotaBytes": 1e9}"#, &["--set-json:1:6", "expected an integer"]),
         ("--set", "nodeSelector.kubernetes.io/os=linux", &["nodeSelector.kubernetes\\.io/os`", "needs `\\` before it"]),
-        ("--set", "tolerations=null", &["for an empty list write `[]`, in `--set` `{}`"]),
+        ("--set", "tolerations=null", &["for an empty list, write `[]`, or `{}` in `--set`"]),
     ] {
         let lint = sandbox.run(&["lint", flag, argument]);
         assert_eq!(lint.code, 2, "{lint:?}");

@@ -37,7 +37,12 @@ fn a_tag_of_another_line_is_an_error_from_whichever_source() {
     for (source, place) in sources {
         for command in [&["template", "cp", "demo"][..], &["install", "cp", "demo", "--dry-run"]] {
             let ran = sandbox.run(&[command, &["--version", "v0.7"], source].concat());
-            let way_out = ["belongs to service version v0.6, but this is v0.7", place, "--version v0.6.1", "leave out"];
+            let way_out = [
+                "belongs to service version v0.6, but the selected version is v0.7",
+                place,
+                "--version v0.6.1",
+                "leave out",
+            ];
             ran.fails(2, &way_out);
         }
         let lint = sandbox.run(&[&["lint", "--version", "v0.7"], source].concat());
@@ -50,7 +55,7 @@ fn a_tag_of_another_line_is_an_error_from_whichever_source() {
     // Without a version, the tag of the values does not choose one.
     sandbox
         .run(&["template", "agent", "west", "--set", "image.tag=v0.7.1"])
-        .fails(2, &["but this is v0.6", "--version v0.7.1"]);
+        .fails(2, &["but the selected version is v0.6", "--version v0.7.1"]);
 }
 
 #[test]

@@ -79,8 +79,8 @@ async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
         assert_eq!(replicas(&case).await, 2);
         assert_eq!(case.engine.find_drift().await.unwrap(), []);
     }
-    let left =
-        "replicas are left to the autoscaler `theirs`; to set them, take the field `Deployment/d:.spec.replicas`";
+    let left = "replicas are left to the autoscaler `theirs`; to set them, take ownership of the field \
+                `Deployment/d:.spec.replicas`";
     let told = |event: &&Event| matches!(event, Event::Warning { message, .. } if message == left);
     assert_eq!(case.events.lock().unwrap().iter().filter(told).count(), 1, "{:?}", case.events.lock().unwrap());
     let writes = case.traffic.writes();
@@ -323,7 +323,9 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
         planned.object["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] = json!({"team": "ours"});
     }
     let notes = case.engine.plan_install(&release(), &upgrade).await.unwrap().collect_omissions();
-    let of = |label: &str| format!("etcd: label `{label}` of `data` is not set: claim templates cannot be changed");
+    let of = |label: &str| {
+        format!("etcd: label `{label}` of claim template `data` is not set: claim templates cannot be changed")
+    };
     let labels = [LABEL_INSTALL, LABEL_INSTALL_KIND, "team"];
     assert_eq!(notes.len(), labels.len(), "{notes:?}");
     for (note, label) in notes.iter().zip(labels) {

@@ -117,17 +117,17 @@ fn forged(case: &Case, place: &str) -> Vec<(Value, &'static str)> {
         (
             json!({"group": RBAC, "kind": "ClusterRoleBinding", "name": own, "apiVersion": format!("{RBAC}/v1"),
                 "undo": "recreate", "manifest": binding}),
-            "no chart of any line renders this kind of object",
+            "no chart of any version renders this kind of object",
         ),
         (
             json!({"group": "admissionregistration.k8s.io", "kind": "MutatingWebhookConfiguration", "name": own,
                 "apiVersion": "admissionregistration.k8s.io/v1", "undo": "recreate", "manifest": hook}),
-            "no chart of any line renders this kind of object",
+            "no chart of any version renders this kind of object",
         ),
         (
             json!({"group": "apps", "kind": "Deployment", "namespace": place, "name": "d", "apiVersion": "apps/v1",
                 "undo": "reapply", "patch": image, "theirs": {"manager": "kubectl", "patch": image}}),
-            "no chart of any line renders an object of this kind with that name",
+            "no chart of any version renders an object of this kind with that name",
         ),
         (with(&theirs, json!({"undo": "release", "patch": data})), "with that name"),
         (
@@ -137,7 +137,7 @@ fn forged(case: &Case, place: &str) -> Vec<(Value, &'static str)> {
         (with(&theirs, json!({"undo": "delete"})), "with that name"),
         (
             json!({"kind": "Namespace", "name": place, "apiVersion": "v1", "undo": "delete"}),
-            "no chart of any line renders an object of this kind with that name",
+            "no chart of any version renders an object of this kind with that name",
         ),
         (with(&own_map, json!({"undo": "recreate", "manifest": binding})), "would write to another"),
         (with(&own_map, json!({"undo": "recreate", "manifest": map})), "would write to another"),
@@ -155,7 +155,7 @@ fn forged(case: &Case, place: &str) -> Vec<(Value, &'static str)> {
             ),
             "neither kubectl nor Helm",
         ),
-        (with(&own_map, json!({"apiVersion": format!("{RBAC}/v1"), "undo": "delete"})), "its version is not"),
+        (with(&own_map, json!({"apiVersion": format!("{RBAC}/v1"), "undo": "delete"})), "its API version is not"),
         (
             json!({"kind": "ConfigMap", "namespace": own, "name": "../../../../namespaces/x\u{1b}[2J", "apiVersion": "v1", "undo": "delete"}),
             "with that name",

@@ -222,7 +222,7 @@ mod exhaustive {
         site.kubectl(&["create", "namespace", "fleet"]);
         let checked = site.fleetctl(&[&["check", "demo", "--pre", "--pull-images"], &tag[..]].concat());
         assert_eq!(checked.code, Some(3), "{checked:?}");
-        assert!(checked.stdout.contains("create a pull secret for the registry of"), "{checked:?}");
+        assert!(checked.stdout.contains("create an image pull Secret for the registry of"), "{checked:?}");
         named(&site, &tag, "image-pull-denied");
     }
 }

@@ -70,7 +70,7 @@ impl JournalStep {
             || Kind::find_known_kind(&self.api_version, &object.kind)
                 .is_none_or(|kind| kind.namespaced != object.namespace.is_some())
         {
-            return Some(format!("its version is not `{}`", visible_line(&self.api_version)));
+            return Some(format!("its API version is not `{}`", visible_line(&self.api_version)));
         }
         let (sound, entries): (bool, &[Value]) = match &self.undo {
             Undo::Delete => (true, &[]),

@@ -40,10 +40,11 @@ impl Engine {
             return Err(useless_copy(path, values_lost(&step.object)).into());
         }
         match self.ready_since(server, &journal, state).await? {
-            Some(object) => {
-                Err(useless_copy(path, format!("that run was meant to create {object}, which has become ready since"))
-                    .into())
-            }
+            Some(object) => Err(useless_copy(
+                path,
+                format!("it may be outdated: its run was to create {object}, and this object has become ready since"),
+            )
+            .into()),
             None => Ok(Some(journal)),
         }
     }

@@ -338,6 +338,6 @@ mod tests {
     #[test]
     fn kind_without_a_rule_is_noted() {
         let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "d"}});
-        assert_eq!(reports(vec![Update(unknown)]), ["exists; there is no rule for when this kind is ready"]);
+        assert_eq!(reports(vec![Update(unknown)]), ["exists; readiness of this kind cannot be checked"]);
     }
 }

@@ -103,7 +103,7 @@ fn check_metadata(object: &Value) -> Vec<Problem> {
         if !is_label_key(key) || !value.is_string() {
             found.push((
                 "bad-annotation",
-                format!("the annotation `{key}` has a key that is not allowed or is not text"),
+                format!("the annotation `{key}` has a key that is not allowed, or a value that is not text"),
             ));
         }
     }

@@ -164,7 +164,8 @@ impl Patches {
             [] => {
                 let ids: Vec<String> = objects.iter().map(format_object_name).collect();
                 let asked = format!("{}/{}", target.kind, target.name);
-                let problem = Diagnostic::error("patch-target", format!("{what}, which is not rendered")).at(place);
+                let problem =
+                    Diagnostic::error("patch-target", format!("{what}, which the chart does not render")).at(place);
                 let problem = match find_nearest_word(&asked, ids.iter().map(String::as_str)) {
                     Some(near) => problem.help(format!("did you mean `{near}`?")),
                     None => problem,

@@ -77,7 +77,7 @@ fn parse_patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Pa
         };
         let known = ["group", "version", "kind", "namespace", "name"];
         if let Some((key, entry)) = fields.entries.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-            let problem = Diagnostic::error("patch-form", format!("a target has no `{key}`"));
+            let problem = Diagnostic::error("patch-form", format!("`{key}` is not a field of a target"));
             let help = "a target has `group`, `kind`, `namespace` and `name`";
             return Err(problem.at(sources.place_at(entry.key)).help(help));
         }
@@ -110,7 +110,7 @@ fn parse_target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Map
     let kind = find_target_text(sources, of_kind, "kind")?
         .ok_or_else(|| form_error(sources, node, "a patch has no `kind`"))?;
     let name = find_target_text(sources, of_name, "name")?
-        .ok_or_else(|| form_error(sources, node, "a patch has no name of an object"))?;
+        .ok_or_else(|| form_error(sources, node, "a patch does not name its object"))?;
     let api_version = find_target_text(sources, of_kind, "apiVersion")?;
     let group = match api_version {
         Some(version) => Some(version.rsplit_once('/').map_or_else(String::new, |(group, _)| group.to_owned())),
@@ -158,7 +158,7 @@ fn parse_operation(sources: &Sources, item: &Node) -> PatchResult<PatchOperation
     let known = ["op", "path", "from", "value"];
     let stray = json.as_object().and_then(|map| map.keys().find(|key| !known.contains(&key.as_str())).cloned());
     let message = match stray {
-        Some(key) => format!("an operation has no `{key}`"),
+        Some(key) => format!("`{key}` is not a field of an operation"),
         None => match serde_json::from_value(json) {
             Ok(operation) => return Ok(operation),
             Err(error) => format!("this is not a JSON patch operation: {error}"),

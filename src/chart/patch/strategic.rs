@@ -103,7 +103,7 @@ impl<'p> Merger<'p> {
                 return Err(self.merge_error(
                     "patch-item",
                     format!("an item of `{list}` has no `{key}`, its merge key"),
-                    "give it, or replace the whole list: `- $patch: replace` before the items",
+                    "add the key; or, to replace the whole list, put `- $patch: replace` before the items",
                 ));
             };
             let found = merged.iter().position(|other| other.get(key) == Some(name));
@@ -116,7 +116,7 @@ impl<'p> Merger<'p> {
                     let list = self.fields.join(".");
                     return Err(self.merge_error(
                         super::NOT_APPLIED,
-                        format!("`{list}` has no item to delete whose `{key}` is {name}"),
+                        format!("`{list}` has no item with the `{key}` {name}, so nothing can be deleted"),
                         "leave it out",
                     ));
                 }

@@ -285,7 +285,7 @@ pub(super) fn parse_assignments(
             Some(_) => Err(argument.set_syntax_error(
                 at,
                 text.len(),
-                "the object ends before this",
+                "the JSON object ends before this text",
                 "use a separate flag for this",
             )),
         };
@@ -437,7 +437,7 @@ mod tests {
         }
         for (argument, column) in [(r#"{"b": 1} garbage,x"#, 10), (r#"{"b": 1},s=2"#, 9)] {
             let error = parse_assignments(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
-            assert_eq!(error.message, "the object ends before this", "{argument}");
+            assert_eq!(error.message, "the JSON object ends before this text", "{argument}");
             assert_eq!(error.place.map(|place| place.column), Some(column), "{argument}");
         }
         assert_eq!(set(SetKind::Json, &start, &["{\"b\": 1} \n"]).unwrap()["b"], json!(1));

@@ -102,7 +102,7 @@ impl ValuesBuilder {
                 self.problems.push(
                     Diagnostic::error(
                         "not-a-mapping",
-                        format!("values are a mapping, but {name} is {}", node.type_name()),
+                        format!("values must be a mapping, but {name} is {}", node.type_name()),
                     )
                     .at(self.sources.place_at(Origin { end: node.origin.start, ..node.origin }))
                     .label("a mapping of keys to values is expected"),

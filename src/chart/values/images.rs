@@ -52,7 +52,10 @@ fn compare_tag(image: &VersionImage, tag: &str, line: ServiceLine) -> Option<Dia
         return None;
     }
     if let Some(other) = version_of_tag(tag).filter(|version| *is_own && version.service_line() != line) {
-        let message = format!("`{path}.tag` belongs to service version {}, but this is {line}", other.service_line());
+        let message = format!(
+            "`{path}.tag` belongs to service version {}, but the selected version is {line}",
+            other.service_line()
+        );
         return Some(
             Diagnostic::error("other-version", message)
                 .label(format!("not an image of {line}"))

@@ -85,9 +85,9 @@ impl ImageLock {
                     continue;
                 }
                 let message = format!("the image `{image}` has two digests");
-                Diagnostic::error("image-digest", message).label("differs from the one before")
+                Diagnostic::error("image-digest", message).label("differs from the digest above")
             } else {
-                Diagnostic::error("image-digest", "this line has no image and digest")
+                Diagnostic::error("image-digest", "this line does not contain an image and its digest")
                     .label("expected `IMAGE:TAG sha256:…`")
             };
             problems.push(problem.at(Place::in_text(name, &text, at, at + content.len())));
@@ -160,7 +160,8 @@ impl ImageLock {
                 (Some(digest), Some(own)) if digest != own && !is_recorded(&tree, &path) => {
                     let message =
                         format!("the digest of `{reference}` in {} differs from the one in the values", self.name);
-                    let problem = Diagnostic::error("image-digest", message).help(format!("the lock has {digest}"));
+                    let problem =
+                        Diagnostic::error("image-digest", message).help(format!("the image lock has {digest}"));
                     let parts: Vec<&str> = path.split('.').chain(["tag"]).collect();
                     problems.push(tree.locate_diagnostic(&parts, problem));
                 }
@@ -201,8 +202,8 @@ pub fn still_locked(builder: &ValuesBuilder, images: &[String]) -> Result<(), Di
             let message = format!("`{repository}:{tag}` has no digest, but the installed image is locked to one");
             let problem = Diagnostic::error("image-digest", message).path(format!("{path}.tag"));
             problems.push(problem.help(format!(
-                "use a lock of this version, `{FLAG} FILE`; `fleetctl show images control-plane --digests FILE` \
-                 creates it"
+                "use an image lock of this version, `{FLAG} FILE`; `fleetctl show images control-plane --digests \
+                 FILE` creates it"
             )));
         }
     }

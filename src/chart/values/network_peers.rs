@@ -25,7 +25,7 @@ pub fn check_peers(path: &[&str], peers: &[NetworkPeer], tree: &ValuesTree) -> V
         let here = [path, &[index.as_str()]].concat();
         let selects = peer.namespace_selector.is_some() || peer.pod_selector.is_some();
         if selects == peer.ip_block.is_some() {
-            let message = "a peer is either pods or addresses";
+            let message = "a peer must have either selectors or an `ipBlock`";
             let help = "give `namespaceSelector`, `podSelector` or both; or `ipBlock` alone";
             found.push(tree.locate_diagnostic(&here, Diagnostic::error("wrong-peer", message).help(help)));
         }

@@ -108,7 +108,7 @@ pub(super) fn validate_values(
 /// Returns advice on what to write where a null deleted a required value.
 fn instead_of_null(wanted: &Views<'_>) -> &'static str {
     match (wanted.named_types().contains("array"), wanted.named_types().contains("object")) {
-        (true, _) => "for an empty list write `[]`, in `--set` `{}`; leave it out for the default",
+        (true, _) => "for an empty list, write `[]`, or `{}` in `--set`; leave it out for the default",
         (_, true) => "leave it out for the default, or delete single keys below it",
         _ => "leave it out for the default",
     }
@@ -153,7 +153,7 @@ impl ValueCheck<'_> {
             && node.origin.source >= self.user_from
             && node.data != Data::Null
         {
-            let message = format!("`{}` needs {since} or newer; this is {line}", show_path(path));
+            let message = format!("`{}` needs {since} or newer; the selected version is {line}", show_path(path));
             let diagnostic = Diagnostic::error("needs-newer-version", message)
                 .help(format!("leave it out, or choose `--version {since}`"));
             self.report_wrong_value(path, node.origin, diagnostic, None);
@@ -254,7 +254,7 @@ impl ValueCheck<'_> {
             (why, views.allows_type("boolean") && !views.named_types().contains("string"))
         {
             node.data = Data::Bool(value);
-            let message = format!("`{raw}` is taken as the boolean `{value}`");
+            let message = format!("`{raw}` is read as the boolean `{value}`");
             let place = node.origin;
             self.push_diagnostic(
                 place,
@@ -366,7 +366,7 @@ impl ValueCheck<'_> {
             }
             Kind::MinItems { limit } | Kind::MaxItems { limit } => {
                 let word = if matches!(error.kind(), Kind::MinItems { .. }) { "least" } else { "most" };
-                let message = format!("`{place}` needs at {word} {limit} entries");
+                let message = format!("`{place}` must have at {word} {limit} entries");
                 self.report_wrong_value(
                     &path,
                     self.caret_origin(node),

@@ -7,7 +7,7 @@ use crate::api::version::ServiceLine;
 /// Control plane and agent are too far apart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an agent of {agent} cannot join a control plane of {control_plane}: it may be one line older or newer, not more"
+    "an agent of {agent} cannot join a control plane of {control_plane}: it may be at most one line older or newer"
 )]
 pub struct TooFarApart {
     /// The agent's line.

@@ -156,7 +156,7 @@ impl<'t> YamlReader<'t> {
                     return Err(Stop(
                         Diagnostic::error("alias-bomb", "aliases expand to too many values")
                             .at(place)
-                            .label(format!("more than {MAX_ALIASED_NODES} values with this one")),
+                            .label(format!("this alias makes more than {MAX_ALIASED_NODES} values")),
                     ));
                 }
                 if depth::find_too_deep(&node, self.depth).is_some() {
@@ -312,7 +312,7 @@ impl<'t> YamlReader<'t> {
                         return Err(Stop(
                             Diagnostic::error(
                                 "several-documents",
-                                "values are one YAML document, but this has several",
+                                "values must be one YAML document, but this contains several",
                             )
                             .at(place)
                             .label("the second begins here")

@@ -44,11 +44,11 @@ impl Unclear {
                 format!("write `{value}` for the boolean or `\"{raw}\"` for the text"),
             ),
             Self::LeadingZero => (
-                format!("`{raw}` starts with a zero: readers of YAML take it as octal, decimal or text"),
+                format!("`{raw}` starts with a zero: YAML parsers read it as octal, decimal or text"),
                 format!("write the decimal number, or `\"{raw}\"` for the text"),
             ),
             Self::NumberForm => (
-                format!("`{raw}` is a number for some readers of YAML and text for others"),
+                format!("`{raw}` is a number for some YAML parsers and text for others"),
                 format!("write the decimal number, or `\"{raw}\"` for the text"),
             ),
             Self::TooLarge => (

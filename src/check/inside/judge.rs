@@ -13,7 +13,7 @@ fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
         Some(component) if component.is_rolled_out() => CheckResult::Passed(component.describe_state()),
         Some(component) if component.is_running() => CheckResult::new_warning(
             component.describe_state(),
-            "wait for the rollout, or see the causes below; the old pods continue to serve",
+            "wait for the rollout, or see the causes below; the old pods are still available",
         ),
         Some(component) => {
             CheckResult::new_failure(component.describe_state(), "see the causes below, or the events of its pods")
@@ -111,7 +111,7 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
                 members.len()
             ),
             "find out why their agents do not reach the control plane; moves begin again when fewer than three \
-             clusters are lost, or when no more clusters are lost than are Ready",
+             clusters are lost, or when at least as many clusters are Ready as are lost",
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -123,7 +123,7 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
     CheckResult::new_failure(
         format!("{} of {} workload clusters not ready: {named}", unready.len(), members.len()),
         if are_all_named { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
-            .text("read the log of its agent: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
+            .text("read the log of the agent: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
 
@@ -134,7 +134,7 @@ fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
     let held = causes.iter().map(|(cause, frozen)| {
         let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
         let copies = first_of(copies, NAMED, ", ");
-        format!("{cause} would remove {} copies since {} ({copies})", frozen.count(), frozen.since)
+        format!("{cause} would remove {} copies ({copies}; held since {})", frozen.count(), frozen.since)
     });
     let held = first_of(held, NAMED, "; ");
     let named = first_of(first.first.iter().cloned(), NAMED, ", ");
@@ -162,17 +162,17 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
     match (&inside.hold, total) {
         (None, 0) => CheckResult::Passed(format!("none{unknown}")),
         (None, _) => CheckResult::new_failure(
-            format!("{total}, not held: {named}{unknown}{data}"),
-            "agents delete these copies ten minutes after they have seen them, except those with data; to keep a copy, \
-             apply its source again so that it is placed in that cluster; delete unneeded data in the workload \
-             cluster",
+            format!("{total}, deletions not held: {named}{unknown}{data}"),
+            "an agent deletes such a copy ten minutes after it first sees it, unless the copy contains data; to keep a \
+             copy, apply its source again so that it is placed in that cluster; delete unneeded data in the \
+             workload cluster",
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),
             Remedy::new("end the hold with ").command(release),
         ),
         (Some(hold), _) => CheckResult::new_failure(
-            format!("{total}, {hold}: {named}{unknown}{data}"),
+            format!("{total}, deletions {hold}: {named}{unknown}{data}"),
             Remedy::new("apply the sources of the copies that you need, then let agents delete the other copies with ")
                 .command(release),
         ),
@@ -436,11 +436,11 @@ pub(super) mod tests {
     fn copies_without_a_schedule_are_named_with_what_becomes_of_them() {
         assert_eq!(judge_copies(&[Some(0), Some(0)], false), "none");
         assert_eq!(judge_copies(&[Some(0), None], false), "none; not counted in m-1");
-        assert_eq!(judge_copies(&[Some(0), Some(2)], false), "! 2, not held: m-1 (2)");
+        assert_eq!(judge_copies(&[Some(0), Some(2)], false), "! 2, deletions not held: m-1 (2)");
         let since = "held since 2027-03-12T10:15:00Z";
         assert_eq!(
             judge_copies(&[Some(3), Some(9), None], true),
-            format!("! 12, {since}: m-0 (3), m-1 (9); not counted in m-2")
+            format!("! 12, deletions {since}: m-0 (3), m-1 (9); not counted in m-2")
         );
         assert_eq!(judge_copies(&[Some(0)], true), format!("! none, and deletions are {since}"));
         let many = judge_copies(&[Some(i32::MAX); 500], true);

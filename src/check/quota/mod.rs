@@ -113,7 +113,7 @@ impl Allowance {
         unsure.or_else(|| self.evaluate_rollout(taken, place)).or_else(|| self.report_unread_facts()).unwrap_or_else(
             || {
                 let none = self.quotas.is_empty() && self.limits.is_empty();
-                CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
+                CheckResult::Passed(if none { "none" } else { "enough is left" }.to_owned())
             },
         )
     }
@@ -148,7 +148,8 @@ impl Allowance {
             );
         }
         let what = if found.is_empty() { return None } else { found.join("; ") };
-        let remedy = format!("if this install replaces them, raise the quota of namespace {} first", place.namespace);
+        let remedy =
+            format!("if this install replaces these pods, raise the quota of namespace {} first", place.namespace);
         Some(CheckResult::new_warning(what, remedy))
     }
 }

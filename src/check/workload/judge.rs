@@ -286,7 +286,7 @@ fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
             "an agent of {} cannot join a control plane of {line}: at most one line older or newer is supported",
             support.line
         ),
-        Remedy::new("install an agent that fits both (")
+        Remedy::new("install an agent version that fits the cluster and the control plane (")
             .flag(Flag::Version(line.to_string()))
             .text(" if it supports this cluster's Kubernetes), or change the version of the control plane first"),
     )
@@ -334,9 +334,12 @@ fn registered_elsewhere(facts: &WorkloadFacts) -> CheckResult {
         }
         Some(init) => CheckResult::new_failure(
             format!("the existing agent is registered with a control plane other than the one at {}", init.server),
-            Remedy::default()
+            Remedy::new("run ")
                 .command(uninstall_command(&facts.wanted.name, &facts.wanted.namespace))
-                .text(" first, with the former Secret in place; if that control plane no longer exists, continue with ")
+                .text(
+                    " first, while the former Secret is in place; if that control plane no longer exists, continue \
+                     with ",
+                )
                 .flag(Flag::SkipPreflight("registered-elsewhere")),
         ),
         None => CheckResult::Passed("unknown".to_owned()),
@@ -346,7 +349,7 @@ fn registered_elsewhere(facts: &WorkloadFacts) -> CheckResult {
 fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
     let name = &facts.wanted.name;
     let Some(members) = &facts.members else {
-        return CheckResult::Passed("the control plane itself decides when the agent registers".to_owned());
+        return CheckResult::Passed("the control plane checks the name when the agent registers".to_owned());
     };
     if let Some(holder) = members.iter().find(|member| &member.name == name) {
         if holder.id.is_empty() || holder.id == facts.cluster_id {

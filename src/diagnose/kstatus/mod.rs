@@ -195,7 +195,7 @@ fn stateful_set(object: &Value) -> Status {
         return if ready < wanted {
             Status::new_in_progress(format!("{ready} of {wanted} pods ready"))
         } else {
-            Status::new_current(format!("{ready} of {wanted} pods ready; pods are replaced when they are deleted"))
+            Status::new_current(format!("{ready} of {wanted} pods ready; pods are replaced only when they are deleted"))
         };
     }
     let partition = number_at(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
@@ -209,7 +209,7 @@ fn stateful_set(object: &Value) -> Status {
         Status::new_in_progress(format!("{updated} of {} pods updated", wanted - partition))
     } else if partition == 0 && text_at(object, "/status/currentRevision") != text_at(object, "/status/updateRevision")
     {
-        Status::new_in_progress("the new revision is not complete")
+        Status::new_in_progress("the rollout of the new revision is not complete")
     } else {
         Status::new_current(format!("{ready} of {wanted} pods ready"))
     }
@@ -363,7 +363,7 @@ fn evaluate_custom_resource(object: &Value) -> Status {
     match status_condition(object, "Ready").or_else(|| status_condition(object, "Available")) {
         Some(ready) if is_true(ready) => Status::new_current("ready"),
         Some(ready) => Status::new_in_progress(condition_text(ready)),
-        None => Status::new(State::Unknown, "exists; there is no rule for when this kind is ready"),
+        None => Status::new(State::Unknown, "exists; readiness of this kind cannot be checked"),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum LogInError {
     NoCredential { command: String },
     /// A plugin answered in another version than it was asked in.
     #[error(
-        "the log-in plugin `{command}` answered with version {found}, but `exec.apiVersion` of its user is {wanted}"
+        "the log-in plugin `{command}` returned an object of {found}, but `exec.apiVersion` of its user is {wanted}"
     )]
     OtherVersion { command: String, found: String, wanted: String },
     /// The credential that the kubeconfig asks for cannot be had.
@@ -147,8 +147,7 @@ fn parse_plugin_output(stdout: &[u8], wanted: &str, command: &str) -> Result<Giv
     let Some(status) = printed.status.filter(|_| is_credential) else { return Err(none) };
     let found = printed.api_version.unwrap_or_default();
     if found != wanted {
-        let found =
-            if found.starts_with("client.authentication.k8s.io/") { found } else { "of something else".to_owned() };
+        let found = if found.starts_with("client.authentication.k8s.io/") { found } else { "another API".to_owned() };
         return Err(LogInError::OtherVersion {
             command: command.to_owned(),
             found: visible_line(&found).into_owned(),
@@ -194,7 +193,7 @@ mod tests {
         }
         let text = "{\"kind\": \"ExecCredential\", \"apiVersion\": \"SECRET\", \"status\": {\"token\": \"SECRET\"}}";
         let error = parse_plugin_output(text.as_bytes(), "v", "aws").err().unwrap();
-        assert!(matches!(&error, LogInError::OtherVersion { found, .. } if found == "of something else"), "{error}");
+        assert!(matches!(&error, LogInError::OtherVersion { found, .. } if found == "another API"), "{error}");
     }
 
     #[test]

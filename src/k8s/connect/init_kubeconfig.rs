@@ -36,7 +36,7 @@ impl std::fmt::Debug for Init {
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The file is missing or cannot be read.
-    #[error("{0}: is the Secret fleet-cluster-init-kubeconfig in this namespace?")]
+    #[error("{0}; check that the Secret fleet-cluster-init-kubeconfig is in this namespace")]
     Read(std::io::Error),
     /// The text is not what the control plane wrote: this part is missing or cannot be used.
     #[error("the init kubeconfig has no {0}; copy the Secret fleet-cluster-init-kubeconfig again")]
@@ -99,11 +99,11 @@ impl Init {
         let cluster = file.clusters.into_iter().next().ok_or(InitError::Lacks("cluster"))?.cluster;
         // The token would go over the network as it is.
         if !cluster.server.starts_with("https://") {
-            return Err(InitError::Lacks("server over https://"));
+            return Err(InitError::Lacks("`https://` server"));
         }
         let token = file.users.into_iter().next().ok_or(InitError::Lacks("token"))?.user.token;
         if !kubeconfig_check::is_sendable(&token) {
-            return Err(InitError::Lacks("token of one line"));
+            return Err(InitError::Lacks("single-line token"));
         }
         let ca = STANDARD.decode(cluster.certificate_authority_data).map_err(|_| InitError::Lacks("readable CA"))?;
         Ok(Self { server: cluster.server, ca, token })
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(init.control_plane_digest(), other.control_plane_digest());
         assert_ne!(init.content_digest(), other.content_digest());
         let plain = Init::parse(&text.replace("https://", "http://")).unwrap_err().to_string();
-        assert!(plain.contains("no server over https://"), "{plain}");
+        assert!(plain.contains("no `https://` server"), "{plain}");
         let unusable = Init { server: "x:1".to_owned(), ..init.clone() };
         assert!(unusable.token_config().is_err(), "the library would panic at its first request");
         assert!(Init::parse(&text.replace("abcdef.", "\"a\\nb\" #")).is_err());

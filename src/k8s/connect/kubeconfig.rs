@@ -128,7 +128,7 @@ impl ClientError {
             Self::Context { contexts, .. } if contexts.is_empty() => {
                 "set KUBECONFIG to the file of your cluster".into()
             }
-            Self::Context { .. } => Remedy::new("choose one of them with ").flag(Flag::Context(None)),
+            Self::Context { .. } => Remedy::new("choose an existing context with ").flag(Flag::Context(None)),
             Self::Unusable { context, .. } => {
                 format!("try `kubectl --context {} version` to see whether the context works", foreign_word(context))
                     .into()

@@ -107,7 +107,7 @@ impl Fields {
                 };
                 let field = self.cluster_field("tls-server-name");
                 format!(
-                    "the server's certificate does not have the server's name{names}; {field}{place} sets the \
+                    "the server's certificate is not valid for the server's name{names}; {field}{place} sets the \
                      expected name"
                 )
             }
@@ -119,7 +119,7 @@ impl Fields {
             }
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
                 format!(
-                    "the server's certificate is not a server certificate (extended key usage); see {}{place}",
+                    "the server's certificate does not allow server authentication (extended key usage); see {}{place}",
                     self.cluster_field("server")
                 )
             }

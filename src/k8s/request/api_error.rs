@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_page_of_html_from_a_proxy_is_not_printed() {
         let error = ApiError::from_answer(502, &HeaderMap::new(), b"<html><body>bad</body></html>");
-        let told = "something in front of the API server answers 502 Bad Gateway with other content: \"bad\"";
+        let told = "something in front of the API server answers 502 Bad Gateway with unexpected content: \"bad\"";
         assert_eq!((error.to_string().as_str(), error.code), (told, 502));
         let missing = ApiError::from_answer(404, &HeaderMap::new(), b"<html><body>no such page</body></html>");
         assert!(!missing.is_not_found(), "a page does not tell that an object is missing");

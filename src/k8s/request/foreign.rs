@@ -135,7 +135,7 @@ fn describe_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ForeignAnsw
         match first_words(body) {
             words if words.is_empty() && body.is_empty() => format!("without content{named}"),
             words if words.is_empty() => format!("with content that has no text{named}"),
-            words => format!("with other content{named}: \"{}\"", visible_cell(&words)),
+            words => format!("with unexpected content{named}: \"{}\"", visible_cell(&words)),
         }
     };
     ForeignAnswer { status, what }
@@ -197,14 +197,14 @@ mod tests {
                 200,
                 &[("content-type", "text/html")][..],
                 page,
-                r#"200 OK with other content (text/html): "Sign in \u{1b}[31m Who are you?""#,
+                r#"200 OK with unexpected content (text/html): "Sign in \u{1b}[31m Who are you?""#,
             ),
             (
                 PODS,
                 403,
                 &[("content-type", "text/html")],
                 page,
-                r#"403 Forbidden with other content (text/html): "Sign in"#,
+                r#"403 Forbidden with unexpected content (text/html): "Sign in"#,
             ),
             (
                 PODS,
@@ -226,7 +226,7 @@ mod tests {
                 404,
                 &[("content-type", "text/plain")],
                 "default backend - 404",
-                r#"404 Not Found with other content (text/plain): "default backend - 404""#,
+                r#"404 Not Found with unexpected content (text/plain): "default backend - 404""#,
             ),
             (PODS, 404, &[], "", "404 Not Found without content"),
             (
@@ -236,7 +236,13 @@ mod tests {
                 r#"{"message":"SECRET"}"#,
                 "401 Unauthorized with JSON",
             ),
-            (PODS, 200, &[("content-type", "application/json")], "[1]", "200 OK with other content (application/json)"),
+            (
+                PODS,
+                200,
+                &[("content-type", "application/json")],
+                "[1]",
+                "200 OK with unexpected content (application/json)",
+            ),
         ] {
             let told = told(path, status, pairs, body).unwrap_or_default();
             assert!(told.contains(words) && !told.contains("SECRET"), "{told}");

@@ -55,7 +55,7 @@ impl RequestError {
                 "the namespace is terminating: wait until it is deleted, then run the command again".into()
             }
             Some(object) if source.is_immutable() => format!(
-                "a field of {object} cannot be changed once it is set; delete the object and run the command again, or go back to the former value"
+                "a field of {object} cannot be changed once it is set; delete the object and run the command again, or restore the previous value"
             )
             .into(),
             _ if source.is_forbidden() => {

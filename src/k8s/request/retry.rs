@@ -125,7 +125,7 @@ pub(super) fn retry_events() -> Events {
     RECEIVER.get().cloned().unwrap_or_else(|| {
         Events::new(|numbered| {
             if let Event::Retrying { request, tries, error } = numbered.event {
-                tracing::warn!(request, tries, error, "a read is sent again");
+                tracing::warn!(request, tries, error, "retrying a read request");
             }
         })
     })

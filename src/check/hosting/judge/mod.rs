@@ -95,7 +95,7 @@ fn check_forgotten_values(facts: &HostingFacts) -> CheckResult {
     match &facts.forgotten[..] {
         [] => CheckResult::Passed("none would be reset".to_owned()),
         forgotten => CheckResult::new_failure(
-            format!("not given this time, and would be reset: {}", forgotten.join("; ")),
+            format!("these values are not given again and would be reset: {}", forgotten.join("; ")),
             Remedy::default()
                 .flag(Flag::ReuseValues)
                 .text(" keeps them, ")
@@ -338,7 +338,7 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
                 ),
                 Remedy::new("give that Service another port, or choose another one here with ")
                     .flag(Flag::set_value(NODE_PORT, "PORT"))
-                    .text("; clients of the old port then need the new one"),
+                    .text("; clients then need the new port"),
             );
         }
     }

@@ -77,7 +77,7 @@ pub(in crate::check::inside) fn conversion_webhooks(facts: &HealthFacts) -> Chec
     let patch = r#"--type=merge --patch='{"spec":{"conversion":{"strategy":"None","webhook":null}}}'"#;
     CheckResult::new_failure(
         format!(
-            "objects of these CustomResourceDefinitions cannot be listed: their conversion webhook does not run in the control plane. Until this is fixed no namespace can be deleted: {}",
+            "objects of these CustomResourceDefinitions cannot be listed, and no namespace can be deleted, because their conversion webhook does not run in the control plane: {}",
             format_served_names(&inside.conversions)
         ),
         Remedy::new("set their conversion strategy to None: `")

@@ -24,7 +24,7 @@ fn causes_of_unbound_pvcs() {
             vec![class("slow", "p", true)],
             vec![],
             CauseId::StorageClassMissing,
-            "StorageClass fast: does not exist; there are slow",
+            "StorageClass fast: does not exist; the cluster has slow",
         ),
         (
             pvc(None),

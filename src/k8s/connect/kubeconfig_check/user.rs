@@ -214,7 +214,8 @@ fn check_provider(user: &AuthInfo) -> Result<(), Wrong> {
         return Err(("auth-provider", problem));
     }
     let token = provider.config.get("id-token").filter(|token| !token.is_empty());
-    let missing = "has no token, and tokens are not renewed here: log in, for example with the `exec` plugin kubelogin";
+    let missing =
+        "has no token, and this program does not renew tokens: log in, for example with the `exec` plugin kubelogin";
     let token = token.ok_or_else(|| ("auth-provider.config.id-token", missing.to_owned()))?;
     check_token("auth-provider.config.id-token", token)
 }

@@ -145,7 +145,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
     };
     let forged = RefusedStep {
         object: ObjectRef::new(&Kind::from_table("rbac.authorization.k8s.io", "ClusterRoleBinding"), None, "pwn"),
-        why: "no chart of any line renders this kind of object".to_owned(),
+        why: "no chart of any version renders this kind of object".to_owned(),
     };
     let journal = Error::JournalRefused {
         name: "fleetctl.demo".to_owned(),
