@@ -48,8 +48,8 @@ pub enum CopyError {
     },
     /// More than a Schedule can hold.
     #[error(
-        "the object has {bytes} bytes as text in a Schedule, which escapes quotes, backslashes and angle brackets; \
-         at most {LARGEST_STORED} can be stored"
+        "a Schedule would store the object as {bytes} bytes, because it escapes quotes, backslashes and angle \
+         brackets; at most {LARGEST_STORED} can be stored"
     )]
     TooLargeStored {
         /// Its size as the text of a Schedule.

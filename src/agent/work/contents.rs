@@ -61,7 +61,10 @@ pub enum Contents {
 pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[String]) -> Result<Contents, CallError> {
     let listed = Listed::list_in_namespace(context, namespace).await?;
     if !listed.foreign.is_empty() {
-        return Ok(Contents::Foreign(format!("it contains foreign objects: {}", first_of(&listed.foreign, 3, ", "))));
+        return Ok(Contents::Foreign(format!(
+            "it contains objects that are not copies: {}",
+            first_of(&listed.foreign, 3, ", ")
+        )));
     }
     let secrets = secrets.iter().map(|name| format!("Secret {namespace}/{name}"));
     let own: Vec<String> = listed.own.into_iter().chain(secrets).collect();
@@ -130,7 +133,7 @@ async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Con
         return Ok(waiting);
     }
     let kinds = first_of(&uncounted, 5, ", ");
-    Ok(Contents::Foreign(format!("the cluster does not report the number of its objects of these kinds: {kinds}")))
+    Ok(Contents::Foreign(format!("the cluster did not count the objects of these kinds in the namespace: {kinds}")))
 }
 
 /// Returns how many objects there are of which kinds, and the kinds that were not counted.

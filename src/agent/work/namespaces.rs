@@ -30,10 +30,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum ExistingNamespaces {
-    /// They do, and the Schedule of the namespace reports it.
+    /// Copies are placed, and the Schedule of the namespace reports it
     #[default]
     Allow,
-    /// They do only where the source of the namespace asks for its adoption.
+    /// Copies are placed only if the Namespace in the control plane asks for its adoption
     Deny,
 }
 

@@ -37,7 +37,7 @@ fn a_report_of_many_nodes_and_resources_is_cut() {
     let cluster = cluster(json!({ "availableResources": nodes, "capacityResources": nodes }));
     let inventory = read_alone(&cluster);
     assert_eq!(inventory.nodes.len(), 200);
-    assert!(inventory.left_out().unwrap().contains("nodes beyond the first 200 of an object"));
+    assert!(inventory.left_out().unwrap().contains("nodes beyond the first 200 of one report"));
     let (numbers, resources) = numbers(inventory);
     assert!(numbers <= 3 * 200 * 256 && resources <= 256 + 3, "{numbers} {resources}");
 }
