@@ -56,7 +56,7 @@ pub enum CopyError {
         bytes: usize,
     },
     /// The control plane's API server does not take the Schedule.
-    #[error("the control plane's API server refuses it: {message}")]
+    #[error("the control plane's API server refuses the Schedule of the copy: {message}")]
     Refused {
         /// Reason as conditions name it.
         code: &'static str,

@@ -73,7 +73,7 @@ pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[St
     }
     match count_foreign_objects(context, namespace).await {
         Err(error) if error.status_code() == Some(403) => {
-            Ok(Contents::Foreign(format!("the agent cannot list its contents: {error}")))
+            Ok(Contents::Foreign(format!("the agent cannot list the contents of the namespace: {error}")))
         }
         answer => answer,
     }
@@ -97,7 +97,7 @@ fn quotas_api(context: &Context, namespace: &str) -> Api<ResourceQuota> {
 
 /// Has the cluster count, or reads what it has counted.
 async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Contents, CallError> {
-    let waiting = Contents::Waiting("the agent is still counting its contents".to_owned());
+    let waiting = Contents::Waiting("the agent is still counting the contents of the namespace".to_owned());
     let Some(quota) = call_with_timeout(quotas_api(context, namespace).get_opt(QUOTA)).await? else {
         let hard = counted_kinds(context).await?;
         let quota = json!({
