@@ -97,7 +97,7 @@ fn amounts_names_and_taints_are_those_of_nodes_that_exist() {
     let expected = [("cpu", 4_096_000), ("memory", (1 << 46) * 1000), ("pods", 1_000_000), ("x", 0)];
     assert_eq!(amounts, expected.map(|(name, amount)| (name.to_owned(), amount)));
     assert_eq!(node.taints.len(), 1);
-    for text in ["amounts beyond", "longer than Kubernetes allows", "more taints"] {
+    for text in ["amounts above", "longer than Kubernetes allows", "too many taints"] {
         assert!(inventory.left_out().unwrap().contains(text), "{text}");
     }
 }
