@@ -326,7 +326,10 @@ impl Agent {
                     return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
                 }
                 if self.store.load_identity().await.is_ok_and(|identity| identity.leave) {
-                    return Blocked::new("Leaving", "requested by an uninstall; withdrawing the registration");
+                    return Blocked::new(
+                        "Leaving",
+                        "an uninstall is in progress; the agent withdraws its registration",
+                    );
                 }
             }
         };

@@ -126,7 +126,7 @@ async fn check_authentication(init: &Init) -> Result<Option<i64>, Outcome> {
         .and_then(|date| clock_skew_seconds(date.to_str().ok()?, Timestamp::now()));
     if let Some(seconds) = skew.filter(|seconds| seconds.abs() > SKEW) {
         let way = if seconds > 0 { "ahead of" } else { "behind" };
-        let message = format!("the clock of this cluster's node is {} s {way} the control plane's", seconds.abs());
+        let message = format!("the clock of the pod's node is {} s {way} the control plane's clock", seconds.abs());
         return Err(Outcome { clock_skew: skew, ..failed_outcome("Clock", message) });
     }
     match answer.status().as_u16() {

@@ -175,7 +175,7 @@ impl Reporter {
                 }
             };
             if logged.record_if_changed("inventory", &outcome) {
-                tracing::info!(outcome, "report of the inventory");
+                tracing::info!(outcome, "the inventory was reported");
             }
         }
     }
@@ -282,7 +282,7 @@ impl Reporter {
         // The server removes a field that its manager no longer applies.
         let status = if wanted { json!({ "drainRequested": true }) } else { json!({}) };
         self.apply_cluster_status(DRAIN_MANAGER, &status).await?;
-        tracing::info!(wanted, "drain of this cluster");
+        tracing::info!(wanted, "the drain request of this cluster changed");
         Ok(())
     }
 

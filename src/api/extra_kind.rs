@@ -47,7 +47,7 @@ pub enum ExtraKindError {
     #[error("objects of the kind {0} can already be placed")]
     Known(String),
     /// The kind is a role or a binding; these are added all together.
-    #[error("kinds of RBAC are added with the value placement.allowRBACKinds or the flag --allow-rbac-kinds")]
+    #[error("add RBAC kinds with the value placement.allowRBACKinds or the flag --allow-rbac-kinds")]
     Rbac,
     /// The kind belongs to the service's own API, which is never placed.
     #[error("{0} belongs to the service's own API, which is never placed")]

@@ -273,7 +273,7 @@ impl Store {
             match &found.lock {
                 Some(lock) if lock.holder.nonce == self.holder.nonce => {}
                 Some(lock) => return Err(Error::LockLost { holder: lock.holder.to_string() }),
-                None => return Err(Error::LockLost { holder: "a run that is done already".to_owned() }),
+                None => return Err(Error::LockLost { holder: "a run that has already ended".to_owned() }),
             }
             self.state.version = found.version;
             self.state.uid = found.uid;
@@ -314,7 +314,7 @@ impl Store {
                 namespace: self.owner.namespace.clone(),
                 why: format!(
                     "the journal to undo this run needs {} KiB, but a Secret can contain {} KiB; this step was not \
-                     written",
+                     recorded",
                     size / 1024,
                     LARGEST / 1024
                 ),

@@ -48,15 +48,15 @@ pub enum CopyError {
     },
     /// More than a Schedule can hold.
     #[error(
-        "the object has {bytes} bytes as text in a Schedule, which escapes quotes, backslashes and angle brackets; \
-         at most {LARGEST_STORED} can be stored"
+        "a Schedule would store the object as {bytes} bytes, because it escapes quotes, backslashes and angle \
+         brackets; at most {LARGEST_STORED} can be stored"
     )]
     TooLargeStored {
         /// Its size as the text of a Schedule.
         bytes: usize,
     },
     /// The control plane's API server does not take the Schedule.
-    #[error("the control plane's API server refuses it: {message}")]
+    #[error("the control plane's API server refuses the Schedule of the copy: {message}")]
     Refused {
         /// Reason as conditions name it.
         code: &'static str,

@@ -129,7 +129,7 @@ impl Reading<'_> {
                 self.leave_out("names that are longer than Kubernetes allows");
             } else if let Some(milli) = quantity::parse_quantity(text) {
                 if milli > max_plausible_amount(name).into() {
-                    self.leave_out("amounts beyond those of the largest nodes");
+                    self.leave_out("resource amounts above the limit for one node");
                 }
                 let amount = i64::try_from(milli.clamp(0, max_plausible_amount(name).into())).unwrap_or_default();
                 amounts.push((self.intern_name(name), amount));
@@ -175,7 +175,7 @@ impl Reading<'_> {
         let Some(labels) = labels else { return Vec::new() };
         let is_bounded = labels.dropped_keys.len() <= DROPPED_KEYS;
         if !is_bounded || labels.dropped_keys.iter().any(|key| key.len() > QUALIFIED) {
-            self.leave_out("labels of nodes, because too many omitted keys are listed");
+            self.leave_out("labels of nodes, because the agent omits too many label keys");
             return Vec::new();
         }
         self.part.dropped_keys.clone_from(&labels.dropped_keys);
@@ -232,7 +232,7 @@ impl Part {
             taints_bytes: 0,
         };
         if capacity.len() > NODES {
-            reading.leave_out("nodes beyond the first 200 of an object");
+            reading.leave_out("nodes beyond the first 200 of one report");
         }
         let sets = reading.read_label_sets(labels);
         // Labels are given in the order of the names of all nodes.
@@ -243,7 +243,7 @@ impl Part {
             }
             // Without its taints, pods would be thought to run there.
             let Some(taints) = reading.read_taints(taints.get(name)) else {
-                reading.leave_out("nodes with more taints than are read");
+                reading.leave_out("nodes with too many taints");
                 continue;
             };
             let set = labels.and_then(|labels| labels.of.get(at)).and_then(|set| usize::try_from(*set).ok());

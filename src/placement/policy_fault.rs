@@ -16,7 +16,7 @@ pub fn find_policy_fault(kinds: &Kinds, policy: &SchedulePolicy) -> Option<(&'st
     }
     if policy.spec.failover.as_ref().is_some_and(|failover| failover.enabled) && policy.failover_seconds().is_none() {
         let message = format!(
-            "`failover.afterSeconds` is less than {FEWEST_FAILOVER_SECONDS}: no group leaves a lost cluster until it is raised"
+            "`failover.afterSeconds` is less than {FEWEST_FAILOVER_SECONDS}: groups stay on lost clusters until you raise it"
         );
         return Some(("FailoverTooShort", message));
     }

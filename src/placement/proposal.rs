@@ -107,9 +107,9 @@ pub fn list_excluded_clusters<'c>(
 /// Returns why a cluster is left out, as reasons of clusters say it.
 fn exclusion_text(reason: ExclusionReason) -> &'static str {
     match reason {
-        ExclusionReason::MoveFailed => "a move there failed",
-        ExclusionReason::Unschedulable => "pods were unschedulable there",
-        ExclusionReason::KindNotServed => "a kind is not served there",
+        ExclusionReason::MoveFailed => "because a move there failed",
+        ExclusionReason::Unschedulable => "because pods were unschedulable there",
+        ExclusionReason::KindNotServed => "because it does not serve a kind",
     }
 }
 

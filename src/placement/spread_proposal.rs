@@ -132,7 +132,7 @@ pub(super) fn propose_for_spread_group<'c>(
     }
     if !lost.is_empty() {
         let mut without = Current { mode: Mode::Failover, ..current.clone() };
-        without.excluded.extend(lost.iter().map(|cluster| ((*cluster).clone(), "it is lost".to_owned())));
+        without.excluded.extend(lost.iter().map(|cluster| ((*cluster).clone(), "because it is lost".to_owned())));
         let moved = decide_group(policy, group, fleet, &without);
         // What has no room elsewhere may still run in a cluster that nobody reaches.
         if moved.scheduled && moved.withheld <= decision.withheld {

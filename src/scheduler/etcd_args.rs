@@ -22,7 +22,7 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "FILE")]
     pub etcd_cert_file: PathBuf,
 
-    /// Its key, in PEM
+    /// Key of the client certificate, in PEM
     #[arg(long, value_name = "FILE")]
     pub etcd_key_file: PathBuf,
 }

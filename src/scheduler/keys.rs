@@ -30,7 +30,7 @@ pub struct KeysArgs {
     #[arg(long)]
     pub name: ControlPlaneName,
 
-    /// Its namespace
+    /// Namespace of the control plane
     #[arg(long)]
     pub namespace: NamespaceName,
 
@@ -58,7 +58,7 @@ pub struct KeysArgs {
     #[arg(long, hide = true, value_parser = parse_test_lifetime)]
     pub leaf_lifetime: Option<Duration>,
 
-    /// Time before its end at which a certificate is renewed, for tests
+    /// Time before its expiry at which a certificate is renewed, for tests
     #[arg(long, hide = true, value_parser = parse_test_lifetime)]
     pub renew_before: Option<Duration>,
 }
@@ -78,7 +78,7 @@ pub fn main(format: LogFormat, args: &KeysArgs) -> anyhow::Result<()> {
         let client = daemon_client::in_cluster()?;
         anyhow::Ok(ensure_keys(&client, args).await?)
     })?;
-    tracing::info!(made = ?done.made, renewed = ?done.renewed, authorities = ?done.authorities, "keys are complete");
+    tracing::info!(made = ?done.made, renewed = ?done.renewed, authorities = ?done.authorities, "all keys and certificates exist");
     Ok(())
 }
 

@@ -83,7 +83,7 @@ async fn serve_scheduler(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         () = run_while_leading(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {
-            tracing::info!("the kubeconfig changed; exiting for a restart with the new one");
+            tracing::info!("the kubeconfig changed; exiting to restart with the new one");
             stop.request_stop();
         }
         () = stop.wait_for_stop() => {}

@@ -38,15 +38,15 @@ pub struct ReceiveArgs {
     #[arg(long)]
     pub max_bytes: u64,
 
-    /// Seconds within which the file must be there
+    /// Seconds within which the file must arrive
     #[arg(long, default_value_t = 1800)]
     pub within_seconds: u64,
 
-    /// The file is a bundle: write what is in it beside it, each under its name
+    /// Treat the file as a bundle: write its files next to it, each under its own name
     #[arg(long)]
     pub bundle: bool,
 
-    /// Port to listen at, on the loopback address
+    /// Port to listen on, on the loopback address
     #[arg(long, default_value_t = RECEIVE_PORT)]
     pub port: u16,
 }
@@ -119,7 +119,7 @@ async fn take_file(stream: &mut (impl AsyncRead + Unpin), args: &ReceiveArgs) ->
     let mut input = BufReader::with_capacity(PIECE, stream);
     let head = read_head(&mut input).await?;
     if head.bytes > args.max_bytes {
-        return Err(invalid(format!("it has {} bytes; at most {} are taken", head.bytes, args.max_bytes)));
+        return Err(invalid(format!("it has {} bytes; at most {} are accepted", head.bytes, args.max_bytes)));
     }
     let part = part_path(&args.file);
     let mut file = File::create(&part)?;

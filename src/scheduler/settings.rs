@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, env = "FLEET_CONFIG", default_value = "/etc/fleet/config/config.yaml", value_name = "FILE")]
     pub config: PathBuf,
 
-    /// List of certificates, as the last renewal found them
+    /// File with the list of certificates, from the last renewal
     #[arg(
         long,
         env = "FLEET_CERTIFICATES",
@@ -76,9 +76,9 @@ impl Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum DirectPlacement {
-    /// They do.
+    /// Annotations place objects
     Allow,
-    /// They are ignored, except that an empty `cluster` keeps an object in the control plane.
+    /// Annotations are ignored, except that an empty `cluster` keeps an object in the control plane
     Deny,
 }
 

@@ -29,13 +29,13 @@ const BLOCK_BYTES: u64 = 512;
 /// Work on the folders of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StoreAction {
-    /// Delete stores that other runs have prepared, and see that there is room
+    /// Delete stores that other runs prepared, and check that the volume has enough free space
     Prepare,
-    /// See that the prepared store is whole, and on disk
+    /// Check that the prepared store is complete, and sync it to disk
     Confirm,
-    /// Put the prepared store in the place of the store
+    /// Replace the current store with the prepared one
     Swap,
-    /// Put the former store back, and delete prepared ones
+    /// Restore the former store, and delete the prepared one
     Rollback,
     /// Delete former stores
     Commit,
@@ -44,7 +44,7 @@ pub enum StoreAction {
 /// The folders, and what to do with them.
 #[derive(Debug, Clone, Args)]
 pub struct StoreArgs {
-    /// Work on the folders
+    /// Action to take on the folders
     pub action: StoreAction,
 
     /// Folder of the member's store, such as /data/etcd
@@ -59,7 +59,7 @@ pub struct StoreArgs {
     #[arg(long, default_value_t = 0)]
     pub need_bytes: u64,
 
-    /// File that `swap` writes the size of all former stores to, in bytes
+    /// File into which `swap` writes the total size of all former stores, in bytes
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ impl StoreFolders {
         let is_id = !run.is_empty() && run.len() <= 64 && run.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let name = data_dir.file_name().and_then(|name| name.to_str());
         let (Some(parent), Some(name), true) = (data_dir.parent(), name, is_id) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the folder or the run has no usable name"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name of the folder or the run is invalid"));
         };
         Ok(Self {
             parent: parent.to_owned(),

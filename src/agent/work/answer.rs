@@ -178,7 +178,7 @@ impl Worker {
             tracing::warn!(error = failure, "answering the scheduler failed; will retry");
         }
         if result.is_ok() {
-            tracing::debug!(text, at = %Timestamp::now(), "the scheduler was answered");
+            tracing::debug!(text, at = %Timestamp::now(), "answered the scheduler");
             self.answers.record_answer(text);
         } else {
             self.answers.record_failure(Instant::now());

@@ -389,7 +389,7 @@ async fn read_secret_payload(context: &Context, task: &Task) -> Result<Value, Pr
         Ok(None) => Err(Problem::retry_soon(
             applied::PAYLOAD_MISSING,
             format!(
-                "the Secret {}/{} of the control plane, which contains the data, does not exist",
+                "Secret {}/{} with the data of this object does not exist in the control plane",
                 context.namespace, task.name
             ),
         )),

@@ -61,7 +61,10 @@ pub enum Contents {
 pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[String]) -> Result<Contents, CallError> {
     let listed = Listed::list_in_namespace(context, namespace).await?;
     if !listed.foreign.is_empty() {
-        return Ok(Contents::Foreign(format!("it contains foreign objects: {}", first_of(&listed.foreign, 3, ", "))));
+        return Ok(Contents::Foreign(format!(
+            "it contains objects that are not copies: {}",
+            first_of(&listed.foreign, 3, ", ")
+        )));
     }
     let secrets = secrets.iter().map(|name| format!("Secret {namespace}/{name}"));
     let own: Vec<String> = listed.own.into_iter().chain(secrets).collect();
@@ -70,7 +73,7 @@ pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[St
     }
     match count_foreign_objects(context, namespace).await {
         Err(error) if error.status_code() == Some(403) => {
-            Ok(Contents::Foreign(format!("the agent cannot list its contents: {error}")))
+            Ok(Contents::Foreign(format!("the agent cannot list the contents of the namespace: {error}")))
         }
         answer => answer,
     }
@@ -94,7 +97,7 @@ fn quotas_api(context: &Context, namespace: &str) -> Api<ResourceQuota> {
 
 /// Has the cluster count, or reads what it has counted.
 async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Contents, CallError> {
-    let waiting = Contents::Waiting("the agent is still counting its contents".to_owned());
+    let waiting = Contents::Waiting("the agent is still counting the contents of the namespace".to_owned());
     let Some(quota) = call_with_timeout(quotas_api(context, namespace).get_opt(QUOTA)).await? else {
         let hard = counted_kinds(context).await?;
         let quota = json!({
@@ -130,7 +133,7 @@ async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Con
         return Ok(waiting);
     }
     let kinds = first_of(&uncounted, 5, ", ");
-    Ok(Contents::Foreign(format!("the cluster does not report the number of its objects of these kinds: {kinds}")))
+    Ok(Contents::Foreign(format!("the cluster did not count the objects of these kinds in the namespace: {kinds}")))
 }
 
 /// Returns how many objects there are of which kinds, and the kinds that were not counted.

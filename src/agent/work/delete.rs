@@ -91,7 +91,7 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
             return Ok(removed);
         }
     }
-    Ok(Removed::new_waiting("it keeps changing"))
+    Ok(Removed::new_waiting("the copy keeps changing"))
 }
 
 /// Removes the copy as it is now; `None` if it changed meanwhile.
@@ -148,7 +148,8 @@ async fn remove_own_copy(
     }
     if object_label(found, LABEL_INSTALL_KIND).is_some() {
         remove_own_marks(context, target, found).await?;
-        return Ok(Some(Removed::new_done(retained, format!("{key} is part of an installation of the service"))));
+        let message = format!("{key} was kept, because it is part of an installation of the service");
+        return Ok(Some(Removed::new_done(retained, message)));
     }
     // Data whose source is there still is deleted by nobody.
     let protected = place
@@ -168,7 +169,8 @@ async fn remove_own_copy(
             taken_out.map_err(|error| Problem::of_answer(key, &error))?;
         }
         adoption::end_adoption(context, target, found).await?;
-        return Ok(Some(Removed::new_done(retained, format!("{key} already existed"))));
+        let message = format!("{key} was kept, because it existed before its adoption");
+        return Ok(Some(Removed::new_done(retained, message)));
     }
     if is_namespace {
         match inspect_namespace(context, &key.name, &place.secrets)

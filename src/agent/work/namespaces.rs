@@ -30,10 +30,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum ExistingNamespaces {
-    /// They do, and the Schedule of the namespace reports it.
+    /// Copies are placed, and the Schedule of the namespace reports it
     #[default]
     Allow,
-    /// They do only where the source of the namespace asks for its adoption.
+    /// Copies are placed only if the Namespace in the control plane asks for its adoption
     Deny,
 }
 
@@ -175,7 +175,7 @@ impl Namespaces {
             return Some("the agent runs in it".to_owned());
         }
         if let Some(pattern) = self.rules.protected.iter().find(|pattern| pattern.matches_namespace(namespace)) {
-            return Some(format!("value placement.protectedNamespaces of the agent names `{pattern}`"));
+            return Some(format!("the agent's value placement.protectedNamespaces contains `{pattern}`"));
         }
         let is_of_service = self.get(namespace).is_some_and(|seen| seen.is_of_service) || is_installed();
         is_of_service.then(|| "the service itself is installed in it".to_owned())
@@ -275,8 +275,8 @@ impl NamespaceSource {
 /// Returns the note about a namespace that already existed and is used nevertheless.
 pub fn not_owned(name: &str) -> String {
     format!(
-        "{}: namespace {name} already existed, so the agent does not apply the labels of its source, including those \
-         of Pod Security, and keeps the namespace when the source is deleted; to adopt the namespace, annotate the \
+        "{}: namespace {name} already existed. The agent does not apply the labels of its source, including those of \
+         Pod Security, and keeps the namespace when the source is deleted. To adopt the namespace, annotate the \
          source with {ANNOTATION_ADOPT}=true",
         applied::NAMESPACE_NOT_OWNED
     )

@@ -169,7 +169,10 @@ async fn holds_data(context: &Context, copy: &Copy) -> Result<bool, CallError> {
 async fn read_hold(context: &Context) -> anyhow::Result<Option<DeletionHold>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
-    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
+    anyhow::ensure!(
+        found.uid().as_ref() == Some(&context.control_plane_uid),
+        "the API server belongs to another control plane"
+    );
     Ok(DeletionHold::from_metadata(&found.metadata))
 }
 

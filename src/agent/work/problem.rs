@@ -88,7 +88,7 @@ impl Problem {
             404 if is_missing_namespace(error) => Self::missing_namespace(key),
             404 => Self::retry_soon(
                 applied::KIND_NOT_SERVED,
-                format!("the cluster does not serve {} in this version", key.kind),
+                format!("the cluster does not serve {} in the API version of the source", key.kind),
             ),
             403 if answer.is_namespace_terminating() => {
                 Self::unusable_namespace(key, "is terminating in the workload cluster")

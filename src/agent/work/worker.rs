@@ -220,7 +220,7 @@ impl Worker {
                 }
                 if !std::mem::replace(&mut self.synced, true) {
                     self.list_at = Some(now);
-                    tracing::info!(schedules = self.entries.len(), "the Schedules of this cluster are read");
+                    tracing::info!(schedules = self.entries.len(), "all Schedules of this cluster were read");
                 }
             }
             Change::One((task, status)) => self.take_schedule(task, status, now),

@@ -14,8 +14,7 @@ pub struct ControlPlanePolicies {
     /// Peers that may read metrics of the scheduler and of the controller manager; nobody if empty. The controller
     /// manager also requires a credential.
     pub metrics_from: Vec<NetworkPeer>,
-    /// Peers that resolve names; any address if empty, because a cache on the node answers from outside of the pods'
-    /// network.
+    /// DNS servers; any address if empty, because a DNS cache on the node answers from outside of the pod network.
     pub dns_to: Vec<NetworkPeer>,
     /// Peers through which the scheduler reaches the cloud's API, directly or by a proxy, if it has an access key; any
     /// address if empty.

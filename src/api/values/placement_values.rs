@@ -49,8 +49,8 @@ pub struct AgentPlacementValues {
     /// Additional kinds that the agent may place; its ClusterRole gets rights on them.
     #[schemars(length(max = 50))]
     pub extra_kinds: Vec<AgentKindValues>,
-    /// Whether the agent may place Roles, ClusterRoles and their bindings. It then has `bind` and `escalate`: whoever
-    /// may place objects from the control plane can grant any right in this cluster.
+    /// Whether the agent may place Roles, ClusterRoles and their bindings. The agent then has the verbs `bind` and
+    /// `escalate`: whoever may place objects from the control plane can grant any right in this cluster.
     #[serde(rename = "allowRBACKinds")]
     pub allow_rbac_kinds: bool,
     /// Additional namespaces of this cluster into which nothing is placed, besides those of Kubernetes and of the

@@ -167,7 +167,7 @@ pub struct ProxyValues {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub http: Option<String>,
-    /// Proxy for https, which all connections use.
+    /// Proxy for https. All connections of the service use https.
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub https: Option<String>,

@@ -80,7 +80,7 @@ impl Serving<'_> {
             return Some(decided_condition("Available", "False", &bad, self.copies.len()));
         }
         Some(json!({ "type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",
-            "message": format!("not reported on {} yet", silent.join(", ")) }))
+            "message": format!("no report from {} yet", silent.join(", ")) }))
     }
 
     fn progressing_condition(&self) -> Option<Value> {
@@ -111,8 +111,7 @@ impl Serving<'_> {
         if !silent.is_empty() || self.source.withheld > 0 {
             condition["reason"] = "ReplicaSetUpdated".into();
             let missing = format!("no cluster has room for {} replicas", self.source.withheld);
-            let message =
-                if silent.is_empty() { missing } else { format!("not reported on {} yet", silent.join(", ")) };
+            let message = if silent.is_empty() { missing } else { format!("no report from {} yet", silent.join(", ")) };
             condition["message"] = message.into();
         }
         Some(condition)

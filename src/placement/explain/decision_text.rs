@@ -10,15 +10,15 @@ use crate::placement::matching::Policy;
 
 /// Returns the sentence of a decision, for the event, the condition Scheduled and the command line.
 pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
-    let prefix = if decision.suspended { "Suspended; it would be: " } else { "" };
+    let prefix = if decision.suspended { "Suspended; otherwise: " } else { "" };
     let text = match (decision.outcome, decision.how) {
         (Outcome::GroupTooLarge, _) => {
-            format!("{} members; at most {} are placed together", group.len(), LARGEST_GROUP)
+            format!("The group has {} members; at most {} can be placed together", group.len(), LARGEST_GROUP)
         }
         (Outcome::HasVolumes, _) => {
             "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. Next: register \
-             the cluster again under the same name; or start elsewhere with empty volumes, with the annotation \
-             fleet-scheduler.io/allow-volume-move: \"true\" on its claims"
+             the cluster again under the same name, or set the annotation fleet-scheduler.io/allow-volume-move: \
+             \"true\" on the claims to start elsewhere with empty volumes"
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {
@@ -66,7 +66,11 @@ fn format_single_cluster(decision: &Decision) -> String {
         _ => {
             let why = decision.chosen.as_ref().and_then(|chosen| {
                 let (resource, left) = chosen.scarcest.as_ref()?;
-                Some(format!(": most free {resource} ({} %) of {} with room", left.as_percent(), chosen.with_room))
+                Some(format!(
+                    ": most free {resource} ({} %), clusters with room: {}",
+                    left.as_percent(),
+                    chosen.with_room
+                ))
             });
             format!("Placed on {cluster}{from}{}", why.unwrap_or_default())
         }
@@ -104,7 +108,7 @@ fn format_spread(decision: &Decision) -> String {
     if !decision.domains.is_empty() {
         let missing: Vec<String> =
             decision.domains.iter().map(|(value, why)| format!("{value:?} {}", why.code())).collect();
-        text.push_str(&format!(". Domains without it: {}", missing.join(", ")));
+        text.push_str(&format!(". Domains without a cluster: {}", missing.join(", ")));
     }
     match format_rejections(&decision.rejected, false).as_str() {
         "" => text,

@@ -62,11 +62,11 @@ pub fn format_matched_policy(policy: &Policy, losers: &[&Policy]) -> String {
 pub fn format_added_to_group(group: &str, policy: &Policy, facts: &Facts) -> String {
     let by = policy.spec.group_by.as_ref().and_then(|by| {
         if by.namespace {
-            return (!facts.key.namespace().is_empty()).then(|| " by namespace".to_owned());
+            return (!facts.key.namespace().is_empty()).then(|| " grouped by namespace".to_owned());
         }
         let (key, value) = by.find_label(&facts.labels)?;
         let reach = if by.across_namespaces { " in all namespaces" } else { "" };
-        Some(format!(" by {key}={value}{reach}"))
+        Some(format!(" grouped by {key}={value}{reach}"))
     });
     format!("In ScheduleGroup {group:?}{}", by.unwrap_or_else(|| " alone".to_owned()))
 }
@@ -82,7 +82,7 @@ pub fn format_unmatched_policies(failing: &[(&Policy, Clause)]) -> Vec<String> {
 fn describe_failing_clause(policy: &Policy, clause: Clause) -> String {
     match clause {
         Clause::Kinds if policy.spec.resource_selectors.kinds.is_empty() => {
-            "kinds must name a cluster-scoped kind".to_owned()
+            "kinds must list this kind, because it is cluster-scoped".to_owned()
         }
         _ => format!("{} does not match", clause.name()),
     }

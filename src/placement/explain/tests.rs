@@ -80,7 +80,7 @@ fn a_match_names_the_losers_and_why_they_lost() {
     let by = policy(json!({ "groupBy": { "labelKey": "app" } }));
     assert_eq!(
         format_added_to_group("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")),
-        r#"In ScheduleGroup "shop-1a2b3c4d" by app=web"#
+        r#"In ScheduleGroup "shop-1a2b3c4d" grouped by app=web"#
     );
 }
 
@@ -89,7 +89,7 @@ fn a_placed_group_says_why_there_and_why_not_elsewhere() {
     let mut fleet = fleet(&[("a", &[4]), ("b", &[8, 8]), ("c", &[8]), ("d", &[8, 6])]);
     fleet.get_mut("c").unwrap().ready = false;
     let text = said(&policy(json!({})), &[web(2, "3", "1Gi")], &fleet, &Current::default());
-    insta::assert_snapshot!(text, @r#"Placed on "b": most free cpu (62 %) of 2 with room. 2 rejected: 1 NotReady ("c"), 1 Insufficient cpu ("a": 6 requested, 4 free)"#);
+    insta::assert_snapshot!(text, @r#"Placed on "b": most free cpu (62 %), clusters with room: 2. 2 rejected: 1 NotReady ("c"), 1 Insufficient cpu ("a": 6 requested, 4 free)"#);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_group_without_a_place_says_what_can_be_done() {
     let text = said(&policy(json!({})), &[web(3, "1", "32Gi")], &fleet, &Current::default());
     insta::assert_snapshot!(text, @r#"0 of 4 clusters: 3 Insufficient memory (best "b": 96Gi requested, 32Gi free), 1 Tainted gpu ("d"). Next: free memory, add clusterTolerations to policy "shop", or see fleetctl why deployment/web -n shop"#);
     let text = said(&policy(json!({ "suspend": true })), &[web(3, "1", "1Gi")], &fleet, &Current::default());
-    assert!(text.starts_with(r#"Suspended; it would be: Placed on "b""#), "{text}");
+    assert!(text.starts_with(r#"Suspended; otherwise: Placed on "b""#), "{text}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_group_that_stays_says_what_keeps_it() {
     let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &on("a"));
     insta::assert_snapshot!(text, @r#"Stays on "a" until another cluster is found; 0 of 2 clusters: 1 SelectorMismatch ("a"), 1 Insufficient cpu ("b": 4 requested, 2 free). Next: widen clusterSelector of policy "shop", free cpu, or see fleetctl why deployment/web -n shop"#);
     let text = said(&only_b, &[web(1, "1", "1Gi")], &fleet, &on("a"));
-    insta::assert_snapshot!(text, @r#"Placed on "b", from "a": most free cpu (12 %) of 1 with room. 1 rejected: 1 SelectorMismatch ("a")"#);
+    insta::assert_snapshot!(text, @r#"Placed on "b", from "a": most free cpu (12 %), clusters with room: 1. 1 rejected: 1 SelectorMismatch ("a")"#);
     fleet.get_mut("b").unwrap().autoscaled = true;
     let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &Current::default());
     assert!(text.starts_with(r#"Placed on "b", which adds nodes"#), "{text}");
@@ -133,7 +133,7 @@ fn a_spread_group_says_who_gets_what() {
         &fleet,
         &Current::default(),
     );
-    assert_eq!(text, r#"Divided: 7 on "a". Withheld: 3. Domains without it: "x" NoCandidates"#);
+    assert_eq!(text, r#"Divided: 7 on "a". Withheld: 3. Domains without a cluster: "x" NoCandidates"#);
     let text = said(&policy_with_spread(&json!({})), &[web(2, "100", "1Gi")], &fleet, &Current::default());
     assert!(text.starts_with(r#"0 of 2 clusters: 2 Insufficient cpu (best "a": 100 requested, 8 free)"#), "{text}");
     let text = said(

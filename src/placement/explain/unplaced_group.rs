@@ -57,12 +57,12 @@ fn suggest_next_step(policy: &Policy, reason: &Reason) -> Option<String> {
             format!("give the cluster the label {}", key.unwrap_or_default())
         }
         Reason::Tainted(_) => format!("add clusterTolerations to policy {name:?}"),
-        Reason::ApiMissing(api) => format!("serve {api} in a cluster"),
+        Reason::ApiMissing(api) => format!("make {api} available in a cluster"),
         Reason::NotReady => "make a cluster Ready".to_owned(),
-        Reason::Excluded(_) => "wait until the cluster is retried".to_owned(),
+        Reason::Excluded(_) => "wait until the scheduler tries the cluster again".to_owned(),
         Reason::Insufficient { resource, .. } => format!("free {resource}"),
         Reason::NoNodeMatches(_) => "add nodes with the labels that the pods require".to_owned(),
-        Reason::NodeLabelsUnknown(_) => "let the agent report the labels that the pods require".to_owned(),
+        Reason::NodeLabelsUnknown(_) => "upgrade the agent, or use node labels with fewer values".to_owned(),
         Reason::TooFewNodes(_) => "add nodes".to_owned(),
         Reason::Fragmented(_) => "add a larger node, or lower the requests of a pod".to_owned(),
     })

@@ -167,7 +167,7 @@ impl MissingReason {
                 "Let a policy match the object, or set `followers: NeedsToStart` in the policy of the workload."
             }
             Self::KeptHere | Self::Annotation => {
-                "Remove the placement annotation of the object, or let it name the cluster of the workload."
+                "Remove the placement annotation of the object, or set it to the cluster of the workload."
             }
             Self::Never => "Create the object in the workload cluster, or use an object of another name or type.",
             Self::VolumeElsewhere => {

@@ -37,7 +37,7 @@ fn a_report_of_many_nodes_and_resources_is_cut() {
     let cluster = cluster(json!({ "availableResources": nodes, "capacityResources": nodes }));
     let inventory = read_alone(&cluster);
     assert_eq!(inventory.nodes.len(), 200);
-    assert!(inventory.left_out().unwrap().contains("nodes beyond the first 200 of an object"));
+    assert!(inventory.left_out().unwrap().contains("nodes beyond the first 200 of one report"));
     let (numbers, resources) = numbers(inventory);
     assert!(numbers <= 3 * 200 * 256 && resources <= 256 + 3, "{numbers} {resources}");
 }
@@ -97,7 +97,7 @@ fn amounts_names_and_taints_are_those_of_nodes_that_exist() {
     let expected = [("cpu", 4_096_000), ("memory", (1 << 46) * 1000), ("pods", 1_000_000), ("x", 0)];
     assert_eq!(amounts, expected.map(|(name, amount)| (name.to_owned(), amount)));
     assert_eq!(node.taints.len(), 1);
-    for text in ["amounts beyond", "longer than Kubernetes allows", "more taints"] {
+    for text in ["amounts above", "longer than Kubernetes allows", "too many taints"] {
         assert!(inventory.left_out().unwrap().contains(text), "{text}");
     }
 }

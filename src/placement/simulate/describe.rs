@@ -170,7 +170,7 @@ fn describe_direct(run: &Run<'_>, key: &ObjectKey, old: &Copies, asked: &Asked) 
         objects: [key.format_title()].into(),
         placed: decision.blocked.is_empty() && decision.withheld.unwrap_or_default() == 0,
         reason: "Direct".to_owned(),
-        message: format!("{count} of {} clusters that its own annotation names", count + decision.blocked.len()),
+        message: format!("Placed on {count} of {} clusters that its annotation names", count + decision.blocked.len()),
         before: clusters_before(old, [key]),
         targets: targets.collect(),
         rejected: rejected.collect(),
@@ -270,8 +270,8 @@ fn list_unplaced(run: &Run<'_>, new: &Copies, asked: &Asked) -> Vec<Unplaced> {
 /// Returns what a follower without a place waits for.
 fn explain_wait(waits: Option<Wait>) -> &'static str {
     match waits {
-        Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
-        Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
+        Some(Wait::Quiet) => "it waits until no new objects appear in its namespace",
+        Some(Wait::User) => "it is placed with the objects that use it, but these objects are not placed yet",
         Some(Wait::Mount) => "it waits until a workload mounts it",
         None => "it is placed with the objects that use it, and no placed object uses it",
     }
@@ -282,7 +282,7 @@ fn list_notes(run: &Run<'_>, asked: &Asked) -> Vec<String> {
     for policy in &run.state.policies {
         let name = policy.metadata.name.as_deref().unwrap_or_default();
         if policy.metadata.deletion_timestamp.is_none() && run.policies.get(name).is_none() {
-            notes.push(format!("SchedulePolicy {name} has a selector that cannot be read, and is left out"));
+            notes.push(format!("SchedulePolicy {name} is ignored, because it has an invalid selector"));
         }
     }
     let namespaces: BTreeSet<&str> = asked.objects.iter().map(ObjectKey::namespace).collect();

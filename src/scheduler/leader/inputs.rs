@@ -11,7 +11,7 @@ use crate::k8s::connect::daemon_client;
 use crate::pki::secrets::SERVER_FILE;
 use crate::scheduler::settings::{Args, Settings};
 
-const NO_CA: &str = "the kubeconfig names no CA";
+const NO_CA: &str = "the kubeconfig contains no CA certificate";
 
 /// The files as they are now; a part that cannot be read says why.
 #[derive(Debug)]

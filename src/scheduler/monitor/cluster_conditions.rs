@@ -142,7 +142,7 @@ fn evaluate_readiness(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'
     match lease {
         LeaseStatus::Expired => {
             let message = format!(
-                "the agent did not renew its Lease for {} s",
+                "the agent has not renewed its Lease for {} s",
                 (LEASE_RENEW_INTERVAL + LEASE_DURATION).as_secs()
             );
             Some((false, reasons::HEARTBEAT_LOST, message))

@@ -202,7 +202,7 @@ impl Monitor {
                 }
                 // Whatever an agent observed, its conditions are evaluated all the same.
                 Err(error) if error.is_invalid() => {
-                    tracing::warn!(cluster = name, %error, "observed facts are invalid and were not copied");
+                    tracing::warn!(cluster = name, %error, "the API server rejected the observed facts; they were not copied");
                     cluster
                 }
                 Err(error) => return Err(error),

@@ -32,7 +32,7 @@ pub(super) fn format_blocked_clusters(direct: &DirectDecision) -> BTreeMap<&'sta
         texts.entry(why.code()).or_default().push(match why {
             Blocked::ClusterUnknown => format!("the annotation names {name:?}, but no such cluster exists"),
             Blocked::Fenced(reason) => {
-                format!("the annotation names {name:?}, but that cluster accepts nothing: {reason}")
+                format!("the annotation names {name:?}, but that cluster accepts no objects: {reason}")
             }
         });
     }

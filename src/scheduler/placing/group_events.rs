@@ -134,7 +134,7 @@ fn spread_event(source: &Source, decided: &Decided) -> Option<(&'static str, Str
     let ordinals = facts.key.is_of_kind("apps", "StatefulSet") && divided > 1;
     ordinals.then(|| {
         let name = facts.key.name();
-        ("OrdinalsPerCluster", format!("the pods of {title} begin with {name}-0 in each of {divided} clusters"))
+        ("OrdinalsPerCluster", format!("the pods of {title} are numbered from {name}-0 in each of {divided} clusters"))
     })
 }
 

@@ -172,7 +172,12 @@ impl GroupContext<'_> {
             let message = if holds {
                 String::new()
             } else {
-                format!("{count} of {}{}{}", all.objects, if all.message.is_empty() { "" } else { "; " }, all.message)
+                format!(
+                    "{count} of {} objects{}{}",
+                    all.objects,
+                    if all.message.is_empty() { "" } else { "; " },
+                    all.message
+                )
             };
             let reason = if holds { good } else { bad };
             condition::set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, self.now));

@@ -537,7 +537,7 @@ impl Placing {
             self.store.enqueue(request, Cause::Review, Instant::now());
         }
         for (cause, frozen) in frozen {
-            tracing::warn!(%cause, copies = frozen.count(), "too many removals: none is made");
+            tracing::warn!(%cause, copies = frozen.count(), "too many removals: the scheduler holds all of them");
             self.writer.enqueue_event(frozen_event(&cause, &frozen), &Tenant::ClusterScoped);
         }
     }
@@ -595,7 +595,7 @@ impl Placing {
             let wait = backoff.next_wait();
             // Somebody else wrote first: the watch brings what there is now.
             if error.is_conflict() {
-                tracing::debug!(?request, %error, "placing: written meanwhile");
+                tracing::debug!(?request, %error, "placing: another writer changed the object; will retry");
             } else {
                 tracing::warn!(?request, %error, ?wait, "placing failed");
             }

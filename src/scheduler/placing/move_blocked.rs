@@ -49,8 +49,8 @@ impl GroupContext<'_> {
             format!(" ({})", clusters.into_iter().collect::<Vec<_>>().join(", "))
         };
         Some(explain::shorten_event_text(format!(
-            "data stays in its cluster{at}: {}{more}; annotate with {ANNOTATION_ALLOW_VOLUME_MOVE} to begin with an \
-             empty volume elsewhere",
+            "these objects stay with their data{at}: {}{more}; annotate them with {ANNOTATION_ALLOW_VOLUME_MOVE} to \
+             begin with an empty volume elsewhere",
             names.join(", ")
         )))
     }

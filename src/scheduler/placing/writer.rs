@@ -123,7 +123,7 @@ impl Writer {
         let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
         self.metrics.increment_counter(
             "fleet_placement_writes_total",
-            "Writes of placement, by what is written.",
+            "Writes that the scheduler makes for placement, by kind and result.",
             &labels,
         );
     }
@@ -143,7 +143,7 @@ impl Writer {
         let labels = [("kind", kind), ("code", code.as_str())];
         self.metrics.increment_counter(
             "fleet_placement_writes_total",
-            "Writes of placement, by what is written.",
+            "Writes that the scheduler makes for placement, by kind and result.",
             &labels,
         );
         answer

@@ -49,13 +49,13 @@ pub(super) async fn read_kind(
             report.objects += count;
             let keys = etcd.count_keys(&kind.folder, revision).await?;
             if keys != count {
-                report.add_fault(&kind.title(), &format!("{count} are listed, but etcd has {keys}"));
+                report.add_fault(&kind.title(), &format!("the API server lists {count} objects, but etcd has {keys}"));
             }
         }
         Err(error) => {
             let why = describe_error(&error);
             if !name_unreadable(client, etcd, kind, report).await? {
-                report.add_fault(&kind.title(), &format!("they cannot be listed: {why}"));
+                report.add_fault(&kind.title(), &format!("the API server cannot list these objects: {why}"));
             }
         }
     }
@@ -108,7 +108,7 @@ impl ReadObjects {
     /// Names the number of those that were not read. Returns whether any cannot be read.
     fn end_reading(&self, title: &str, report: &mut RehearsalReport) -> bool {
         if self.untried > 0 {
-            report.add_fault(title, &format!("{} more were not read one by one", self.untried));
+            report.add_fault(title, &format!("{} more objects were not read one by one", self.untried));
         }
         self.unreadable > 0
     }
@@ -173,6 +173,6 @@ mod tests {
         assert!(!read.end_reading("secrets", &mut report));
         let skipped = (0..MOST_TRIED + 3).filter(|_| read.skips_key()).count();
         assert!(skipped == 3 && !read.end_reading("secrets", &mut report), "the list itself has failed");
-        assert_eq!(report.findings[0].why, "3 more were not read one by one");
+        assert_eq!(report.findings[0].why, "3 more objects were not read one by one");
     }
 }

@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// The API server and its etcd.
 #[derive(Debug, Clone, Args)]
 pub struct ProbeArgs {
-    /// Kubeconfig of somebody who may read everything
+    /// Kubeconfig of a user who may read all objects
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
 

@@ -38,7 +38,12 @@ impl Registrar {
         let soon = Timestamp::from_second(soon.as_second()).unwrap_or(soon).to_string();
         let change = json!({ "metadata": { "uid": token.uid() }, "stringData": { bootstrap_token::EXPIRATION: soon } });
         call_with_timeout(secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
-        tracing::info!(request = csr.name_any(), token = name, expires = soon, "the token for one cluster is used up");
+        tracing::info!(
+            request = csr.name_any(),
+            token = name,
+            expires = soon,
+            "the token for one cluster was used, and expires soon"
+        );
         Ok(())
     }
 
@@ -47,7 +52,7 @@ impl Registrar {
         csr: &CertificateSigningRequest,
         request: &Request,
     ) -> Result<RequestOutcome, CallError> {
-        let message = format!("cluster {} may have this certificate", request.cluster);
+        let message = format!("the certificate is approved for cluster {}", request.cluster);
         self.write_condition(csr, "Approved", "ClusterRegistered", &message, None).await?;
         tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
         self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);

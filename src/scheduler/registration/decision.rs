@@ -88,8 +88,8 @@ pub enum Wait {
     },
     /// Too many clusters are registered whose agents never reported.
     #[error(
-        "{MAX_NEVER_REPORTED} registered clusters have never reported: delete those that are not needed; they are \
-         removed after a day"
+        "{MAX_NEVER_REPORTED} registered clusters have never reported: delete those that are not needed; the \
+         scheduler removes the others after a day"
     )]
     NeverReported,
     /// The cluster got a certificate just now.
@@ -155,7 +155,7 @@ fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>
         return match &request.requester {
             Requester::Token => decide_registration(request, same_id),
             Requester::Agent { .. } => {
-                let message = format!("no key is recorded for cluster {}; register a new one", request.cluster);
+                let message = format!("no key is recorded for cluster {}; register a new key", request.cluster);
                 Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
             }
         };
@@ -222,7 +222,7 @@ fn decide_registration(request: &Request, same_id: Option<&Known>) -> Decision {
         )),
         _ if request.rejoins => {
             let message = format!(
-                "this key is no longer recorded for cluster {}; register again with a new one",
+                "this key is no longer recorded for cluster {}; register again with a new key",
                 request.cluster
             );
             Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))

@@ -193,7 +193,7 @@ impl Registrar {
             &cluster,
             EventType::Normal,
             "ClusterRegistered",
-            &format!("registered by cluster {}", request.id),
+            &format!("registered by the cluster with the ID {}", request.id),
         )
         .await;
         Ok(cluster)

@@ -92,8 +92,8 @@ impl Followers {
         report.placed = follower.is_some_and(|follower| !follower.places.is_empty());
         if !report.placed {
             let waits = match follower.and_then(|follower| follower.waits) {
-                Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
-                Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
+                Some(Wait::Quiet) => "it waits until no new objects appear in its namespace",
+                Some(Wait::User) => "it is placed with the objects that use it, but these objects are not placed yet",
                 Some(Wait::Mount) => "it waits until a workload mounts it",
                 None => "it is placed with the objects that use it, and no placed object uses it",
             };

@@ -69,9 +69,9 @@ async fn write_removal_record(
 pub(in crate::scheduler::placing) fn frozen_event(cause: &str, frozen: &FrozenRemovals) -> Write {
     let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
     let text = format!(
-        "{cause} would remove {} copies ({}), more than a tenth of all copies, or more than the limit for one hour: \
-         none is removed. First: {}. To allow the removals: `fleetctl rebalance --continue {cause}`; otherwise undo \
-         the edit",
+        "{cause} would remove {} copies ({}). This is more than a tenth of all copies, or more than the limit for one \
+         hour, so the scheduler removes none of them. The first are: {}. To allow the removals: `fleetctl rebalance \
+         --continue {cause}`; otherwise undo the edit",
         frozen.count(),
         first_of(copies, NAMED, ", "),
         frozen.first.join(", ")

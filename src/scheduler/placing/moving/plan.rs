@@ -310,7 +310,7 @@ impl<'a> Work<'a> {
         let (from, to, cause) = (side_text(&running.from), side_text(&running.to), cause_text(running.cause));
         let text = match event {
             MoveEvent::Moving if self.seen.source.once => {
-                format!("Moves from {from} to {to} ({cause}): it is stopped on {from} before it begins on {to}")
+                format!("Moves from {from} to {to} ({cause}): it is stopped on {from} before it starts on {to}")
             }
             MoveEvent::Moving => {
                 format!(

@@ -342,7 +342,7 @@ impl<'a> Survey<'a> {
             }
             let is_confirmed = seen.schedules.get(cluster).is_some_and(|one| one.asked && one.answered);
             if missing.is_empty() && !is_confirmed {
-                missing.push(format!("the agent of {cluster} has not confirmed it"));
+                missing.push(format!("the agent of {cluster} has not confirmed that the copies are available"));
             }
         }
         let is_late = seen.now >= running.deadline.saturating_add(seen.frozen_seconds);
