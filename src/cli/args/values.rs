@@ -114,9 +114,7 @@ fn find_presets(names: &[String]) -> impl Iterator<Item = Preset> {
 fn with_preset(problem: Diagnostic, path: &str) -> Diagnostic {
     let name = Path::new(path).file_stem().and_then(OsStr::to_str).unwrap_or(path);
     match chart::embedded_presets().find(|preset| preset.name == name) {
-        Some(preset) => {
-            problem.help(format!("there is a preset of this name; it needs no file: `--preset {}`", preset.name))
-        }
+        Some(preset) => problem.help(format!("to use the preset of this name: `--preset {}`", preset.name)),
         None => problem,
     }
 }

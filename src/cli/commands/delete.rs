@@ -192,7 +192,7 @@ fn confirm_cluster_deletion(
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find_condition(conditions, READY).is_some_and(crate::api::Condition::is_true) {
         ui.warn(&format!(
-            "the agent of {name} is running and will register again; `{} uninstall agent {name} --context CONTEXT`, with the context of its cluster, removes both",
+            "the agent of {name} is running and will register again; to remove both, give the context of its cluster: `{} uninstall agent {name} --context CONTEXT`",
             ui.program
         ));
     }

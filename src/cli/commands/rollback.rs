@@ -129,13 +129,13 @@ fn format_undo_plan(name: &str, started: &str, plan: &UndoPlan) -> String {
             Deed::Delete => "delete",
             Deed::Restore => "restore",
             Deed::Recreate => "recreate",
-            Deed::GiveBack => "give back",
+            Deed::GiveBack => "release ownership of",
         };
         let source = match source {
             None => "",
             Some(Source::Journal) => ", from the journal",
             Some(Source::Release) => ", from the recorded release",
-            Some(Source::Nothing) => ", without its former fields",
+            Some(Source::Nothing) => "; former values of its fields are not restored",
         };
         let _ = write!(text, "\n  {deed} {object}{source}");
     }
@@ -160,7 +160,7 @@ fn values_of(values: &Value) -> String {
     let mut lines = Vec::new();
     collect_value_lines(values, &mut String::new(), &mut lines);
     if lines.is_empty() {
-        "the values of its chart".to_owned()
+        "the default values of its chart".to_owned()
     } else {
         format!("these values:\n  {}", lines.join("\n  "))
     }
@@ -390,12 +390,12 @@ mod tests {
         };
         let text = format_undo_plan("demo", "then", &plan);
         let lines = "  restore Deployment fleet/apiserver, from the recorded release\n  \
-            give back StatefulSet fleet/etcd, without its former fields\n\
+            release ownership of StatefulSet fleet/etcd; former values of its fields are not restored\n\
             The recorded release is service version v0.6.1, with these values:\n  \
             apiserver.extraArgs=[]\n  apiserver.image.repository=\"a\\u001bb\"\n  nodeSelector.disk=\"fast\"";
         assert_eq!(text, format!("This undoes the run of control plane demo begun then:\n{lines}"));
         plan.release.as_mut().unwrap().values = Some(serde_json::json!({}));
-        assert!(format_undo_plan("demo", "", &plan).ends_with("with the values of its chart"));
+        assert!(format_undo_plan("demo", "", &plan).ends_with("with the default values of its chart"));
     }
 
     fn journal_file_error(kind: io::ErrorKind) -> apply::Error {

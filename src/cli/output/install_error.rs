@@ -97,7 +97,7 @@ pub(crate) fn add_file_remedy(shown: CliError, error: &FileError) -> CliError {
 pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
     CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
         .because(source)
-        .hint("restore that folder from a backup; or, if no control plane was installed with these keys, move it away, and new ones are created")
+        .hint("restore that folder from a backup; or, if no control plane was installed with these keys, move the folder away: the next run creates new keys")
 }
 
 /// Recorded values would be reset.
@@ -144,7 +144,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::LocalKeys { folder, source } => local_keys(folder, source),
         InstallError::ExistingKeys { secret, namespace, problems } => {
             CliError::new(Exit::Refused, "BadKeys", error.to_string()).details(problems.clone()).hint(format!(
-                "create a complete set in an empty folder: `fleetctl template control-plane {} --pki FOLDER` with the same values, and the Secret from it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
+                "create a complete set of keys in an empty folder, with the same values: `fleetctl template control-plane {} --pki FOLDER`; then create the Secret from it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
                 plan.name
             ))
         }
@@ -213,8 +213,8 @@ pub(crate) fn agent_failed(
                 .hint("give it more time with `--timeout` if the connection is slow")
         }
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
-            .hint("the scheduler of the control plane creates it once it runs: see `fleetctl status` on the hosting \
-                   cluster"),
+            .hint("the scheduler of the control plane creates this Secret once the scheduler runs: see `fleetctl status` on \
+                   the hosting cluster"),
         E::Render(problems) => wrong_values(problems),
         E::NotConnected { stopped: source, said } => add_agent_report(stopped_step_error(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
@@ -276,7 +276,7 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
 }
 
 fn advise_to_continue(state: &str, uninstall: Command) -> Remedy {
-    Remedy::new(format!("{state}; to continue, run the same install again; to remove it, ")).command(uninstall)
+    Remedy::new(format!("{state}; to continue, run the same install again; to uninstall, ")).command(uninstall)
 }
 
 #[cfg(test)]

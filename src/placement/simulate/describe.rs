@@ -270,7 +270,7 @@ fn list_unplaced(run: &Run<'_>, new: &Copies, asked: &Asked) -> Vec<Unplaced> {
 /// Returns what a follower without a place waits for.
 fn explain_wait(waits: Option<Wait>) -> &'static str {
     match waits {
-        Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
+        Some(Wait::Quiet) => "it waits until no new objects appear in its namespace",
         Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
         Some(Wait::Mount) => "it waits until a workload mounts it",
         None => "it is placed with the objects that use it, and no placed object uses it",

@@ -62,7 +62,7 @@ Examples:
 /// Longest time for the answer of a control plane that may not run.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Replace the data of a control plane by that of a backup
+/// Replace the data of a control plane with that of a backup
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -97,7 +97,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, conflicts_with = "release")]
     commit: bool,
 
-    /// Let agents delete copies without a Schedule again
+    /// Allow agents again to delete copies without a Schedule
     #[arg(long)]
     release: bool,
 

@@ -161,8 +161,8 @@ async fn describe_address(site: &Site<'_>, lost: &LostPlane) -> Vec<String> {
         )];
     }
     let mut lines = vec![format!(
-        "The address of its API changed from {former} to {now}. If the old address does not lead to it, replace \
-         kubeconfigs by the output of `fleetctl kubeconfig {name}{}`.",
+        "The address of its API changed from {former} to {now}. If the old address does not reach it, replace \
+         kubeconfigs with the output of `fleetctl kubeconfig {name}{}`.",
         site.global.tail_flags()
     )];
     if lost.plan.values.exposure.agent_endpoint.is_none() {

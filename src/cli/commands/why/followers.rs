@@ -92,7 +92,7 @@ impl Followers {
         report.placed = follower.is_some_and(|follower| !follower.places.is_empty());
         if !report.placed {
             let waits = match follower.and_then(|follower| follower.waits) {
-                Some(Wait::Quiet) => "it is placed when no new objects appear in its namespace",
+                Some(Wait::Quiet) => "it waits until no new objects appear in its namespace",
                 Some(Wait::User) => "it is placed with the objects that use it, but these objects have no place yet",
                 Some(Wait::Mount) => "it waits until a workload mounts it",
                 None => "it is placed with the objects that use it, and no placed object uses it",
@@ -107,7 +107,7 @@ impl Followers {
         let followers = self.plan.followers.iter();
         let along = followers.filter(|(_, one)| one.places.values().any(|place| place.because.contains(&because)));
         let titles: Vec<String> = along.map(|(key, _)| key.format_title()).collect();
-        (!titles.is_empty()).then(|| format!("goes along: {}", first_of(titles, NAMED, ", ")))
+        (!titles.is_empty()).then(|| format!("placed with it: {}", first_of(titles, NAMED, ", ")))
     }
 }
 
