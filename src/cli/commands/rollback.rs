@@ -191,11 +191,10 @@ fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action)
 /// The error of a rollback that did not finish, or did not start because the local journal file cannot be used.
 fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
-        let drops = format!(", {VALUES}, drops the untrusted parts of the journal");
         return engine_error("nothing is undone: the journal is not trusted", error).hint(
-            Remedy::new("or continue from the present state: ")
+            Remedy::new("or drop the untrusted parts of the journal and continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
-                .text(drops),
+                .text(format!(", {VALUES}")),
         );
     }
     let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
@@ -213,7 +212,7 @@ fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
         .hint(
             Remedy::new("to continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
-                .text(format!(", {VALUES}; to remove it: "))
+                .text(format!(", {VALUES}; to remove the installation: "))
                 .command(control_plane_command(name, Action::Uninstall)),
         )
         .hint("nothing was written to the cluster")
@@ -245,12 +244,12 @@ pub(crate) fn report_rollback(
             let installed = installed.as_deref();
             let state = match installed {
                 Some(version) if !applied_by.is_empty() => format!(
-                    "According to its labels service version {} is installed; it was applied by {}, and fleetctl has no record of it.",
+                    "According to its labels, service version {} is installed. It was applied by {}, so fleetctl has no record of it.",
                     visible_cell(version),
                     first_of(applied_by, MANAGERS, ", "),
                 ),
                 Some(version) if !recorded => format!(
-                    "According to its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, recreates it.",
+                    "According to its labels, service version {} is installed. Its record is lost; `{}`, {VALUES}, recreates the record.",
                     visible_cell(version),
                     ui.format_command(&control_plane_command(name, Action::Install).with_flag(Flag::Version(version.to_owned())))
                 ),

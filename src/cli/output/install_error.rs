@@ -262,13 +262,13 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
             shown.hint(advise_to_continue("the whole install is already recorded and is kept", uninstall))
         }
         FailureOutcome::NotUndone(why) => {
-            let mut shown = shown.cause(format!("and nothing was undone: {why}"));
+            let mut shown = shown.cause(format!("nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
             shown.hint(advise_to_continue("the changes are kept", uninstall))
         }
         FailureOutcome::RolledBack => shown.hint("all changes of this run were undone"),
         FailureOutcome::RollbackFailed(error) => {
-            let mut shown = shown.cause(format!("and the rollback failed: {error}"));
+            let mut shown = shown.cause(format!("the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
             shown.hint(Remedy::new("to remove what is left: ").command(uninstall))
         }
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(shown.headline, "Installing the scheduler failed");
         let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
         assert!(first.contains("the registry is gone"), "{first}");
-        assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
+        assert!(second.starts_with("the rollback failed: ") && second.contains("the server is gone"), "{second}");
         let hints = shown.render(&Ui::for_tests());
         assert!(hints.ends_with("`fleetctl uninstall control-plane demo`\n"), "{hints}");
     }

@@ -43,8 +43,8 @@ lost. The former etcd data is kept on the volumes until `--commit`. After an int
 `--rollback` undoes the restore, unless the API server has already started on the new data.
 
 After a restore, agents do not delete copies without a Schedule, so workloads that were placed after the backup keep
-running. `--release` prints the number of these copies by cluster, asks, and lets agents delete them. Secrets and copies
-with data are kept.
+running. `--release` prints the number of these copies by cluster, asks for confirmation, and lets agents delete them.
+Secrets and copies with data are kept.
 
 With `--new`, the command first installs a lost control plane again, with the keys, values and version in its backup, in
 a hosting cluster that contains nothing of it. The new control plane has the same CAs and, if possible, the same
@@ -89,7 +89,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, requires = "from")]
     paused: bool,
 
-    /// Make no backup of the present data; its store on the volumes is kept anyway
+    /// Do not back up the present data first; the etcd volumes keep it anyway
     #[arg(long, requires = "from")]
     no_safety: bool,
 
