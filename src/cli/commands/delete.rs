@@ -41,7 +41,7 @@ pub(crate) enum DeleteCommand {
 const PAUSE: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
-For a workload cluster that no longer exists, or whose agent was removed by force. While its agent runs, use
+Use this command if a workload cluster no longer exists, or its agent was removed by force. While its agent runs, use
 `uninstall agent` instead: a running agent registers again.
 
 Examples:
