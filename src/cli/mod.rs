@@ -63,7 +63,7 @@ enum Command {
     Certs(Lazy<certs::CertsCommand>),
     /// Make, list, show and verify backups of a control plane
     Backup(Lazy<backup::BackupArgs>),
-    /// Replace the data of a control plane by that of a backup
+    /// Replace the data of a control plane with that of a backup
     Restore(Lazy<restore::RestoreArgs>),
     /// Inspect the etcd of a control plane
     #[command(subcommand)]
@@ -138,7 +138,7 @@ enum Command {
     /// Write the manual pages
     #[command(hide = true)]
     Man(Lazy<reference::ManArgs>),
-    /// Install this program as a kubectl plugin, so that `kubectl fleet` works, or the same under another name
+    /// Install this program as a kubectl plugin: as `kubectl fleet`, or under another name
     KubectlInstall(Lazy<kubectl_install::KubectlInstallArgs>),
 }
 

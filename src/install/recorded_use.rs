@@ -39,7 +39,7 @@ impl fmt::Display for UnconfirmedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recorded = self.recorded.as_deref().unwrap_or("nothing");
         write!(f, "{}: the record has {recorded}", self.path)?;
-        self.local.as_deref().map_or(Ok(()), |local| write!(f, "; this machine has installed with {local}"))
+        self.local.as_deref().map_or(Ok(()), |local| write!(f, "; the last install from this machine used {local}"))
     }
 }
 

@@ -155,11 +155,10 @@ impl fmt::Display for Forgotten {
 impl ValuesForgotten {
     fn format_headline(&self) -> String {
         match self.values.len() {
-            0 => "its record does not contain the values that it was installed with, and the given values differ from \
-                 them"
+            0 => "the record does not contain the values of the last install, and the given values differ from them"
                 .to_owned(),
-            1 => "a value that it was installed with is not given now, and would be reset".to_owned(),
-            n => format!("{n} values that it was installed with are not given now, and would be reset"),
+            1 => "a value of the last install is not given now and would be reset".to_owned(),
+            n => format!("{n} values of the last install are not given now and would be reset"),
         }
     }
 

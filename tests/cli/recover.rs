@@ -68,7 +68,7 @@ fn a_rollback_without_a_record_says_what_is_installed_by_its_labels() {
     use_cluster(&sandbox, &server);
     let said = sandbox.run(&["rollback", "demo"]);
     let found = [
-        "nothing to undo. According to its labels service version v0.7.1 is installed",
+        "nothing to undo. According to its labels, service version v0.7.1 is installed",
         "fleetctl install control-plane demo",
     ];
     assert!(found.iter().all(|part| said.succeeds().contains(part)), "{said:?}");

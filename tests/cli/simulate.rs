@@ -101,7 +101,7 @@ fn an_edit_of_a_policy_says_what_moves_and_a_workload_without_room_what_lacks() 
     assert!(text.contains("Deployment shop/web   west    east"), "{text}");
     // No group has recorded that its policy was another one.
     assert!(text.contains("Deployment shop/web   west    east   label"), "it moves step by step: {text}");
-    assert!(text.contains("1 of 1 groups placed, 1 changed in their clusters."), "{text}");
+    assert!(text.contains("1 of 1 groups placed; objects that change their clusters: 1."), "{text}");
     assert_eq!(text, sandbox.run(&["simulate", "-f", "policy.yaml", "--fleet", "fleet.json"]).stdout);
     let mut big = deployment("big", "6");
     (big["apiVersion"], big["kind"]) = (json!("apps/v1"), json!("Deployment"));

@@ -185,7 +185,7 @@ fn what_acts_on_the_control_planes_api_server_is_named_with_what_to_type() {
     use_cluster(&sandbox, &serve(move |_, path| hosting(path, &hub, 1)));
     let ran = sandbox.run(&["status"]);
     let shown = ran.succeeds();
-    let block = shown.split_once("Checking what acts on the control plane's API server\n").expect("the block").1;
+    let block = shown.split_once("Checking webhooks and APIServices of the control plane\n").expect("the block").1;
     for part in [
         "ValidatingWebhookConfiguration everything (every request of every kind) ‼",
         "--set apiserver.allowAdmissionWebhooks=false`",

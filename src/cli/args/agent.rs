@@ -51,7 +51,7 @@ impl AgentPlanArgs {
         let values = self.package.merge_package_values(base.base_values(&chart, &selection.version), "image")?;
         let Some(name) = package::resolve_name(self.name.as_deref(), &values)? else {
             return Err(CliError::usage("NoName", "the workload cluster has no name")
-                .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));
+                .hint("give it as an argument (`install agent NAME`) or as `name:` in the values"));
         };
         let name = name.parse().map_err(|error| wrong_name(&error))?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);

@@ -129,7 +129,7 @@ impl PlanArgs {
         let given = package::resolve_name(self.name.as_deref(), values)?;
         let Some(name) = given.or_else(|| self.default_name.map(str::to_owned)) else {
             return Err(CliError::usage("NoName", "the control plane has no name")
-                .hint("give it as argument (`install control-plane NAME`) or as `name:` in the values"));
+                .hint("give it as an argument (`install control-plane NAME`) or as `name:` in the values"));
         };
         name.parse().map_err(|error| wrong_name(&error))
     }

@@ -37,7 +37,8 @@ pub(in crate::cli) struct Global {
     #[arg(long, short = 'q', global = true)]
     pub(in crate::cli) quiet: bool,
 
-    /// Log each request on stderr; given twice: also the steps before a request; three times: also messages of libraries
+    /// Log each request on stderr; a second `--verbose` adds the steps before a request, a third one messages of
+    /// libraries
     #[arg(long, global = true, action = ArgAction::Count)]
     pub(in crate::cli) verbose: u8,
 

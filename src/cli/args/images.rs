@@ -8,7 +8,7 @@ use crate::chart::ValuesBuilder;
 #[derive(Debug, Clone, Default, Args)]
 #[expect(clippy::struct_field_names, reason = "the fields are named as their flags")]
 pub(crate) struct ImageArgs {
-    /// Registry to pull every image from; the full image name follows it: `mirror.example/registry.k8s.io/etcd:…`
+    /// Registry to pull every image from; it is put before the full image name: `mirror.example/registry.k8s.io/etcd:…`
     #[arg(long, value_name = "REGISTRY")]
     pub(crate) image_registry: Option<String>,
 
@@ -16,7 +16,7 @@ pub(crate) struct ImageArgs {
     #[arg(long, value_name = "POLICY")]
     pub(crate) image_pull_policy: Option<String>,
 
-    /// Secret of the namespace to pull images with; may be repeated
+    /// Image pull Secret in the namespace; may be repeated
     #[arg(long, value_name = "SECRET")]
     pub(crate) image_pull_secret: Vec<String>,
 }

@@ -12,7 +12,7 @@ use crate::cli::output::values_error::wrong_values;
 /// The lock that images are held to.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LockArgs {
-    /// File with the digest of every image, which is appended to its tag [see: show images --digests]
+    /// File with the digest of every image; each digest is appended to the tag of its image [see: show images --digests]
     #[arg(long, value_name = "FILE")]
     image_lock: Option<PathBuf>,
 }

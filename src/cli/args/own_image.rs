@@ -13,7 +13,7 @@ pub(crate) struct OwnImageArgs {
     #[arg(long, value_name = "REPOSITORY")]
     image_repository: Option<String>,
 
-    /// Image tag of the component, which also chooses the version [default: the service version]
+    /// Image tag of the component; it also chooses the service version [default: the service version]
     #[arg(long, value_name = "TAG")]
     pub(crate) image_tag: Option<String>,
 }

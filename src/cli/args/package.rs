@@ -186,7 +186,9 @@ pub(crate) fn auto_needs_cluster() -> CliError {
 fn no_chart(error: &PackageError) -> CliError {
     let shown = CliError::new(Exit::Preflight, "NoChart", error.to_string());
     match error {
-        PackageError::NoChart { installable, .. } => shown.hint(format!("installable are: {}", installable.join(", "))),
+        PackageError::NoChart { installable, .. } => {
+            shown.hint(format!("installable versions: {}", installable.join(", ")))
+        }
         PackageError::Chart { source, .. } => shown.because(source),
     }
 }

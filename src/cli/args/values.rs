@@ -114,9 +114,7 @@ fn find_presets(names: &[String]) -> impl Iterator<Item = Preset> {
 fn with_preset(problem: Diagnostic, path: &str) -> Diagnostic {
     let name = Path::new(path).file_stem().and_then(OsStr::to_str).unwrap_or(path);
     match chart::embedded_presets().find(|preset| preset.name == name) {
-        Some(preset) => {
-            problem.help(format!("there is a preset of this name; it needs no file: `--preset {}`", preset.name))
-        }
+        Some(preset) => problem.help(format!("to use the preset of this name: `--preset {}`", preset.name)),
         None => problem,
     }
 }
@@ -152,8 +150,8 @@ macro_rules! with_precedence {
   5  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
   6  dedicated flags, such as --image-tag                at any position
 
-`install`, `diff` and `check --pre` refuse to reset values of the last install that are not given again, unless you give
---reset-values. `fleetctl get values NAME` prints these values; a rollback restores them."
+If a value of the last install is not given again, `install`, `diff` and `check --pre` refuse to reset it, unless you
+give --reset-values. `fleetctl get values NAME` prints these values; a rollback restores them."
         )
     };
     ($examples:literal, recorded, environment) => {
@@ -166,8 +164,8 @@ macro_rules! with_precedence {
   6  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
   7  dedicated flags, such as --image-tag                at any position
 
-`install`, `diff` and `check --pre` refuse to reset values of the last install that are not given again, unless you give
---reset-values. `fleetctl get values NAME` prints these values; a rollback restores them."
+If a value of the last install is not given again, `install`, `diff` and `check --pre` refuse to reset it, unless you
+give --reset-values. `fleetctl get values NAME` prints these values; a rollback restores them."
         )
     };
     ($examples:literal, $rest:literal) => {

@@ -25,8 +25,8 @@ const FEWEST_DIGITS: usize = 8;
 /// Accept the registration of a workload cluster with the control plane of `--context`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needed only with `scheduler.registration: Manual`. The command first shows the ID of the cluster, which is
-the UID of its namespace kube-system, and the key of its agent, whose fingerprint is in the agent's log.
+    after_help = "Needed only with `scheduler.registration: Manual`. The command first shows the cluster ID (the UID of
+namespace kube-system) and the fingerprint of the agent's key. The agent writes the same fingerprint to its log.
 
 Examples:
   fleetctl accept west --context demo
@@ -37,11 +37,11 @@ pub(crate) struct AcceptArgs {
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// Accept without a prompt, but only an agent whose key fingerprint begins with this: eight digits or more
+    /// Accept without a prompt if the fingerprint of the agent's key begins with these digits, eight or more
     #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint)]
     key: Option<String>,
 
-    /// Accept without a prompt, whatever the key of the agent
+    /// Accept any key of the agent without a prompt
     #[arg(long, conflicts_with = "key")]
     yes: bool,
 }
@@ -77,9 +77,9 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
             return Err(CliError::new(
                 Exit::Refused,
                 "OtherAgent",
-                format!("the key of the agent that registers as {name} does not begin with {wanted}…"),
+                format!("the key fingerprint of the agent that registers as {name} does not begin with {wanted}…"),
             )
-            .hint("compare with the fingerprint in the log of the agent in that cluster; this registration may come from somebody else")
+            .hint("compare it with the fingerprint in the agent's log in that cluster; this registration may come from somebody else")
             .hint(format!("to reject it: `fleetctl delete cluster {name}{}`", global.tail_flags())));
         }
         Some(_) => {}
@@ -115,7 +115,7 @@ fn describe_pending_cluster(cluster: &Cluster, key: &str) -> String {
     let made = cluster.creation_timestamp().map(|made| made.0);
     let age = made.map_or(String::new(), |made| {
         let minutes = (Timestamp::now().as_second() - made.as_second()).max(0) / 60;
-        format!(", asked {minutes} min ago")
+        format!(", requested {minutes} min ago")
     });
     format!(
         "Workload cluster {}{age}\n  cluster ID (UID of its namespace kube-system): {id}\n  key of its agent (SHA-256): {key}",

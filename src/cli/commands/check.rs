@@ -77,11 +77,11 @@ pub(crate) struct CheckArgs {
 enum CheckFormat {
     /// Every check, by category.
     Table,
-    /// One line for each check that does not hold.
+    /// One line for each check that did not pass.
     Short,
     Json,
     Yaml,
-    /// A test report, as CI systems read it.
+    /// A JUnit report for CI systems.
     Junit,
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum DeleteCommand {
 const PAUSE: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
-For a workload cluster that no longer exists, or whose agent was removed by force. While its agent runs, use
+Use this command if a workload cluster no longer exists, or its agent was removed by force. While its agent runs, use
 `uninstall agent` instead: a running agent registers again.
 
 Examples:
@@ -192,7 +192,7 @@ fn confirm_cluster_deletion(
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find_condition(conditions, READY).is_some_and(crate::api::Condition::is_true) {
         ui.warn(&format!(
-            "the agent of {name} is running and will register again; `{} uninstall agent {name} --context CONTEXT`, with the context of its cluster, removes both",
+            "the agent of {name} is running and will register again; to remove both, give the context of its cluster: `{} uninstall agent {name} --context CONTEXT`",
             ui.program
         ));
     }

@@ -16,14 +16,14 @@ use crate::cli::parser::plugin_name::PluginName;
 
 mod found_plugins;
 
-/// Install this program as a kubectl plugin, so that `kubectl fleet` works, or the same under another name
+/// Install this program as a kubectl plugin: as `kubectl fleet`, or under another name
 #[derive(Debug, Default, Args)]
 pub(crate) struct KubectlInstallArgs {
     /// Folder to install into, which must be on PATH [default: the folder of this program]
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
 
-    /// Name of the plugin: `kubectl NAME` runs it [default: fleet, or the name of the plugin that runs this]
+    /// Name of the plugin: `kubectl NAME` runs it [default: fleet, or the name of the plugin that runs this command]
     #[arg(long, value_name = "NAME")]
     name: Option<PluginName>,
 
@@ -153,7 +153,7 @@ fn install_completer(
     let helper = folder.join(name.completer_name());
     if is_there(&helper)? && !is_ours(&helper, program)? {
         let command = name.typed_command();
-        ui.warn(&format!("{} is not this program; `{command}` is not completed", helper.display()));
+        ui.warn(&format!("{} is not this program, so the shell cannot complete `{command}`", helper.display()));
         return Ok(());
     }
     place_program(program, &helper, args.copy).map_err(|error| no_rights(&error, &helper, ui, args))

@@ -16,7 +16,7 @@ use crate::cli::parser::help_groups::GROUPS;
 /// Write the generated part of the documentation
 #[derive(Debug, Args)]
 pub(crate) struct DocsArgs {
-    /// Folder to write into; of the repository it is `docs`
+    /// Folder to write into; in the repository, this is `docs`
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
@@ -25,7 +25,7 @@ pub(crate) struct DocsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  fleetctl man --dir ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Folder to write `fleetctl.1` and one page a command into
+    /// Folder to write `fleetctl.1` and one page per command into
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }

@@ -129,13 +129,13 @@ fn format_undo_plan(name: &str, started: &str, plan: &UndoPlan) -> String {
             Deed::Delete => "delete",
             Deed::Restore => "restore",
             Deed::Recreate => "recreate",
-            Deed::GiveBack => "give back",
+            Deed::GiveBack => "release ownership of",
         };
         let source = match source {
             None => "",
             Some(Source::Journal) => ", from the journal",
             Some(Source::Release) => ", from the recorded release",
-            Some(Source::Nothing) => ", without its former fields",
+            Some(Source::Nothing) => "; former values of its fields are not restored",
         };
         let _ = write!(text, "\n  {deed} {object}{source}");
     }
@@ -160,7 +160,7 @@ fn values_of(values: &Value) -> String {
     let mut lines = Vec::new();
     collect_value_lines(values, &mut String::new(), &mut lines);
     if lines.is_empty() {
-        "the values of its chart".to_owned()
+        "the default values of its chart".to_owned()
     } else {
         format!("these values:\n  {}", lines.join("\n  "))
     }
@@ -191,11 +191,10 @@ fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action)
 /// The error of a rollback that did not finish, or did not start because the local journal file cannot be used.
 fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
-        let drops = format!(", {VALUES}, drops the untrusted parts of the journal");
         return engine_error("nothing is undone: the journal is not trusted", error).hint(
-            Remedy::new("or continue from the present state: ")
+            Remedy::new("or drop the untrusted parts of the journal and continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
-                .text(drops),
+                .text(format!(", {VALUES}")),
         );
     }
     let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
@@ -213,7 +212,7 @@ fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
         .hint(
             Remedy::new("to continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
-                .text(format!(", {VALUES}; to remove it: "))
+                .text(format!(", {VALUES}; to remove the installation: "))
                 .command(control_plane_command(name, Action::Uninstall)),
         )
         .hint("nothing was written to the cluster")
@@ -245,12 +244,12 @@ pub(crate) fn report_rollback(
             let installed = installed.as_deref();
             let state = match installed {
                 Some(version) if !applied_by.is_empty() => format!(
-                    "According to its labels service version {} is installed; it was applied by {}, and fleetctl has no record of it.",
+                    "According to its labels, service version {} is installed. It was applied by {}, so fleetctl has no record of it.",
                     visible_cell(version),
                     first_of(applied_by, MANAGERS, ", "),
                 ),
                 Some(version) if !recorded => format!(
-                    "According to its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, recreates it.",
+                    "According to its labels, service version {} is installed. Its record is lost; `{}`, {VALUES}, recreates the record.",
                     visible_cell(version),
                     ui.format_command(&control_plane_command(name, Action::Install).with_flag(Flag::Version(version.to_owned())))
                 ),
@@ -390,12 +389,12 @@ mod tests {
         };
         let text = format_undo_plan("demo", "then", &plan);
         let lines = "  restore Deployment fleet/apiserver, from the recorded release\n  \
-            give back StatefulSet fleet/etcd, without its former fields\n\
+            release ownership of StatefulSet fleet/etcd; former values of its fields are not restored\n\
             The recorded release is service version v0.6.1, with these values:\n  \
             apiserver.extraArgs=[]\n  apiserver.image.repository=\"a\\u001bb\"\n  nodeSelector.disk=\"fast\"";
         assert_eq!(text, format!("This undoes the run of control plane demo begun then:\n{lines}"));
         plan.release.as_mut().unwrap().values = Some(serde_json::json!({}));
-        assert!(format_undo_plan("demo", "", &plan).ends_with("with the values of its chart"));
+        assert!(format_undo_plan("demo", "", &plan).ends_with("with the default values of its chart"));
     }
 
     fn journal_file_error(kind: io::ErrorKind) -> apply::Error {

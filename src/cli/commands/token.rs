@@ -74,7 +74,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let handed_out =
         handed_out.map_err(|error| request_failed("read the init kubeconfig", &error))?.ok_or_else(|| {
             CliError::new(Exit::Failed, "NoInitSecret", format!("this control plane has no Secret {INIT_SECRET}"))
-                .hint("is this the context of a control plane? its scheduler writes the Secret once it runs")
+                .hint("check that the context is that of a control plane; its scheduler creates the Secret once the scheduler runs")
         })?;
     let init = Init::from_init_secret(&handed_out).map_err(|error| {
         let message = format!("the Secret {INIT_SECRET} of the control plane cannot be used");

@@ -15,8 +15,8 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 
 const VERSION_HELP: &str = "Service version: a line (`v0.7`), a version (`v0.7.1`), or `auto` for the newest that supports \
-                            the cluster; the installed version changes only values [default: that of `--image-tag`, \
-                            else the next line]";
+                            the cluster; give the installed version to change only values [default: that of \
+                            `--image-tag`, else the next line]";
 
 const EXAMPLES: &str = with_precedence!(
     "Examples:

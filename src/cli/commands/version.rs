@@ -177,7 +177,7 @@ fn format_version_report(ui: &Ui, found: &VersionDocument) -> String {
         let _ = writeln!(text, "{} {apart}", ui.mark(crate::cli::output::terminal::Mark::Warning));
     }
     for why in &found.not_asked {
-        let _ = writeln!(text, "not known: {}", visible_list(why));
+        let _ = writeln!(text, "not checked: {}", visible_list(why));
     }
     text
 }

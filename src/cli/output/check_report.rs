@@ -108,7 +108,7 @@ fn own_api(text: &mut String, ui: &Ui, report: &Report) {
     if reported.is_empty() {
         return;
     }
-    text.push_str("\nChecking what acts on the control plane's API server\n\n");
+    text.push_str("\nChecking webhooks and APIServices of the control plane\n\n");
     for judged in reported {
         write_result_line(text, ui, judged, judged.title);
     }

@@ -97,7 +97,7 @@ pub(crate) fn add_file_remedy(shown: CliError, error: &FileError) -> CliError {
 pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
     CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
         .because(source)
-        .hint("restore that folder from a backup; or, if no control plane was installed with these keys, move it away, and new ones are created")
+        .hint("restore that folder from a backup; or, if no control plane was installed with these keys, move the folder away: the next run creates new keys")
 }
 
 /// Recorded values would be reset.
@@ -144,7 +144,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::LocalKeys { folder, source } => local_keys(folder, source),
         InstallError::ExistingKeys { secret, namespace, problems } => {
             CliError::new(Exit::Refused, "BadKeys", error.to_string()).details(problems.clone()).hint(format!(
-                "create a complete set in an empty folder: `fleetctl template control-plane {} --pki FOLDER` with the same values, and the Secret from it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
+                "create a complete set of keys in an empty folder, with the same values: `fleetctl template control-plane {} --pki FOLDER`; then create the Secret from it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
                 plan.name
             ))
         }
@@ -213,8 +213,8 @@ pub(crate) fn agent_failed(
                 .hint("give it more time with `--timeout` if the connection is slow")
         }
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
-            .hint("the scheduler of the control plane creates it once it runs: see `fleetctl status` on the hosting \
-                   cluster"),
+            .hint("the scheduler of the control plane creates this Secret once the scheduler runs: see `fleetctl status` on \
+                   the hosting cluster"),
         E::Render(problems) => wrong_values(problems),
         E::NotConnected { stopped: source, said } => add_agent_report(stopped_step_error(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
@@ -262,13 +262,13 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
             shown.hint(advise_to_continue("the whole install is already recorded and is kept", uninstall))
         }
         FailureOutcome::NotUndone(why) => {
-            let mut shown = shown.cause(format!("and nothing was undone: {why}"));
+            let mut shown = shown.cause(format!("nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
             shown.hint(advise_to_continue("the changes are kept", uninstall))
         }
         FailureOutcome::RolledBack => shown.hint("all changes of this run were undone"),
         FailureOutcome::RollbackFailed(error) => {
-            let mut shown = shown.cause(format!("and the rollback failed: {error}"));
+            let mut shown = shown.cause(format!("the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
             shown.hint(Remedy::new("to remove what is left: ").command(uninstall))
         }
@@ -276,7 +276,7 @@ pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &Fail
 }
 
 fn advise_to_continue(state: &str, uninstall: Command) -> Remedy {
-    Remedy::new(format!("{state}; to continue, run the same install again; to remove it, ")).command(uninstall)
+    Remedy::new(format!("{state}; to continue, run the same install again; to uninstall, ")).command(uninstall)
 }
 
 #[cfg(test)]
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(shown.headline, "Installing the scheduler failed");
         let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
         assert!(first.contains("the registry is gone"), "{first}");
-        assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
+        assert!(second.starts_with("the rollback failed: ") && second.contains("the server is gone"), "{second}");
         let hints = shown.render(&Ui::for_tests());
         assert!(hints.ends_with("`fleetctl uninstall control-plane demo`\n"), "{hints}");
     }

@@ -69,11 +69,12 @@ fn a_value_that_may_give_rights_is_used_only_where_this_machine_knows_it_or_is_g
 fn what_a_record_has_lost_is_named_and_what_only_takes_rights_is_not() {
     let manual = json!({"scheduler": {"registration": "Manual", "replicas": 2}});
     assert_eq!(used(&["scheduler.registration=Manual"], &[], None).1, [""; 0]);
-    let lost = "scheduler.registration: the record has nothing; this machine has installed with \"Manual\"";
+    let lost = "scheduler.registration: the record has nothing; the last install from this machine used \"Manual\"";
     assert_eq!(used(&[], &[], Some(&manual)).1, [lost]);
     assert_eq!(used(&[], &["scheduler.registration=Auto"], Some(&manual)).1, [""; 0]);
     let changed = json!({"apiserver": {"extraArgs": ["--v=2"]}});
-    let expected = "apiserver.extraArgs: the record has [\"--v=4\"]; this machine has installed with [\"--v=2\"]";
+    let expected =
+        "apiserver.extraArgs: the record has [\"--v=4\"]; the last install from this machine used [\"--v=2\"]";
     assert_eq!(used(&["apiserver.extraArgs={--v=4}"], &[], Some(&changed)).1, [expected]);
 }
 

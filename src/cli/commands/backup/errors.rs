@@ -40,7 +40,7 @@ pub(in crate::cli) fn backup_error(error: &BackupError) -> CliError {
         BackupError::Cluster(error) => return request_failed("cannot read the hosting cluster", error),
         BackupError::Record(error) => return engine_error("cannot read the record of the control plane", error),
         BackupError::KeysMissing(_) => {
-            (Exit::Refused, "`--no-keys` makes a backup without keys, which only the existing Secrets can read")
+            (Exit::Refused, "`--no-keys` makes a backup without keys; only the existing Secrets can decrypt it")
         }
         BackupError::NoQuorum(_) => {
             (Exit::Refused, "`--from etcd-0` reads one member as it is; its data may be older than that of the others")

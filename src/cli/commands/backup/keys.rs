@@ -65,7 +65,7 @@ impl SealArgs {
 fn undecided_error() -> CliError {
     CliError::usage(
         "SealUndecided",
-        "a backup contains the keys of the control plane, and the command does not say who can open it",
+        "a backup contains the keys of the control plane, and no recipient or passphrase is given",
     )
     .hint("`--recipient age1…` seals it for a public key, as `age-keygen -o backup.key` prints it")
     .hint("`--passphrase-file FILE` seals it with a passphrase")

@@ -18,7 +18,8 @@ use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Reads only the `.json` files of the backups: `fleetctl backup verify FILE` shows whether a backup is complete.
+The command reads only the `.json` files of the backups: `fleetctl backup verify FILE` shows whether a backup is
+complete.
 
 Examples:
   fleetctl backup list backups

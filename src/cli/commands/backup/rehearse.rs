@@ -114,7 +114,7 @@ pub(in crate::cli) fn rehearsal_error(error: &RestoreError, name: &ControlPlaneN
         RestoreError::KeysMissing(_) | RestoreError::Keys(_) => (
             Exit::Refused,
             "KeysMissing",
-            "rehearse it in the control plane that has its keys, or make backups that contain the keys".to_owned(),
+            "rehearse the backup in the control plane whose Secrets contain its keys, or make backups that contain the keys".to_owned(),
         ),
         RestoreError::OlderApiServer { .. } => (
             Exit::Refused,
@@ -128,7 +128,7 @@ pub(in crate::cli) fn rehearsal_error(error: &RestoreError, name: &ControlPlaneN
         _ => (
             Exit::Failed,
             "RehearsalFailed",
-            "if a container does not know `probe`, the images of the control plane are older than this fleetctl: upgrade it"
+            "if a container does not know `probe`, the images of the control plane are older than this fleetctl: upgrade the control plane"
                 .to_owned(),
         ),
     };

@@ -33,8 +33,8 @@ use crate::inventory::release::random_id;
 pub(super) const EXAMPLES: &str = "\
 A backup is one file with the data of etcd, the keys that decrypt it, the values and the record: a gzipped tar, sealed
 by age. The command reads a member of etcd that is in sync, through a port-forward, and changes nothing. The file gets
-its name only when it is complete. A file of the same name with `.json` appended describes the backup without a key.
-If the control plane is called `list`, `show` or `verify`, give its name last, after `--`.
+its name only when it is complete. A second file, with `.json` appended to the name, describes the backup; it
+can be read without a key. If the control plane is called `list`, `show` or `verify`, give its name last, after `--`.
 
 Examples:
   fleetctl backup demo --to backups --passphrase-file passphrase
@@ -135,7 +135,7 @@ fn format_report(backup: &Backup, seal: &Seal, path: Option<&Path>, began: Insta
         header.revision.from, header.revision.to, header.read_from
     ));
     let (size, store) = (format_size(written.bytes), format_size(header.snapshot_bytes));
-    lines.push(format!("  size        {size}, of a store of {store}, in {} s", began.elapsed().as_secs()));
+    lines.push(format!("  size        {size}, from a store of {store}, in {} s", began.elapsed().as_secs()));
     lines.push(format!("  SHA-256     {}", written.sha256));
     lines.push(format!("  keys        {}", if header.keys { "included" } else { "not included" }));
     lines.push(format!(

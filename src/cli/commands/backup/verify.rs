@@ -137,7 +137,7 @@ fn format_found(path: &Path, found: &Found) -> String {
     let (path, size) = (path.display(), format_size(found.bytes));
     let Some(header) = &found.header else {
         return format!(
-            "{path} is the file that was written ({size}, SHA-256 {}).\nIt was not opened: give `--identity FILE` or \
+            "{path} is unchanged since the backup ({size}, SHA-256 {}).\nIt was not opened: give `--identity FILE` or \
              `--passphrase-file FILE` to compare its parts.\n",
             found.sha256
         );
@@ -158,7 +158,7 @@ fn format_found(path: &Path, found: &Found) -> String {
     }
     if let Some(report) = &found.rehearsal {
         text += &format!(
-            "It was started: etcd and the API server serve {} objects of {} kinds, revision {}, as many as etcd has keys.\n",
+            "It was started: etcd and the API server serve {} objects of {} kinds at revision {}; etcd has as many keys.\n",
             report.objects, report.kinds, report.revision
         );
     }

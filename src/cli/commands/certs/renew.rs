@@ -34,18 +34,18 @@ use crate::pki::secrets::certificate_entries;
 use crate::pki::{AuthorityKind, Choice, Completed, Leaf, Renewal as Reason};
 
 pub(super) const EXAMPLES: &str = "\
-The command issues certificates with less than 60 days left again, and signs CAs with less than a year left again with
-their own keys, so that certificates of agents stay valid. Then each pod must serve the new certificate; pods that do
-not are replaced after 3 minutes, one at a time. The controller manager is restarted if its kubeconfig was renewed. The
-kubeconfig on this machine is replaced if the new one is accepted. Finally, the control plane must be healthy. If
+The command renews certificates that expire within 60 days. CAs that expire within a year are signed again with their
+own keys, so certificates of agents stay valid. Then each pod must serve the new certificate. A pod that does not is
+replaced after 3 minutes, one pod at a time. The controller manager is restarted if its kubeconfig was renewed. The
+kubeconfig on this machine is replaced if the API accepts the new one. Finally, the control plane must be healthy. If
 nothing is due, nothing is written. After an interruption, `fleetctl certs renew NAME` without further flags completes
 the renewal; `--all`, `--only` and `--new-admin-key` issue the certificates once more.
 
 With `pki.source: InCluster`, a Job of CronJob `fleet-keys` renews the certificates. With `Existing`, the command renews
-nothing and only proves that the pods serve the certificates in your Secret.
+nothing and only checks that the pods serve the certificates in your Secret.
 
 `--recover` is for a control plane whose certificates have expired: it needs only the API of the hosting cluster. If a
-component serves nothing, all its pods are replaced at once.
+component no longer works, all its pods are replaced at once.
 
 Examples:
   fleetctl certs renew demo
@@ -220,7 +220,7 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
         lines.push("A Job of CronJob fleet-keys does this.".to_owned());
     }
     if recovers {
-        lines.push("All pods of components that serve nothing are replaced at once.".to_owned());
+        lines.push("All pods of components that no longer work are replaced at once.".to_owned());
     }
     if plan.renewed_authorities.contains(&AuthorityKind::Etcd) {
         lines.push("etcd and the API server are restarted, one pod at a time.".to_owned());
@@ -304,7 +304,7 @@ mod tests {
             "etcd-ca.crt: signed again with its own key\n\
              apiserver.crt: issued again; it expires on 1970-01-01\n\
              A Job of CronJob fleet-keys does this.\n\
-             All pods of components that serve nothing are replaced at once.\n\
+             All pods of components that no longer work are replaced at once.\n\
              etcd and the API server are restarted, one pod at a time.\n"
         );
         let clients = completed_keys(Vec::new(), vec![Leaf::ControllerManager, Leaf::Admin]);

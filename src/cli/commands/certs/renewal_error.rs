@@ -37,7 +37,7 @@ pub(super) fn keys_error(error: &KeysError, name: &ControlPlaneName) -> CliError
         KeysError::NotServed(_) => {
             CliError::new(Exit::TimedOut, "NotServed", "not every pod serves the certificates in the Secrets")
                 .cause(error.to_string())
-                .hint("find out why the volume of the pod does not follow its Secret, or delete the pod; then run the same command again")
+                .hint("find out why the kubelet does not update the Secret volume of the pod, or delete the pod; then run the same command again")
                 .hint("if no pod is ready because certificates have expired, add `--recover`")
         }
         KeysError::NotRolledOut(_) => CliError::new(Exit::TimedOut, "TimedOut", error.to_string()).hint(again),

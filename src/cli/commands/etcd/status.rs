@@ -17,7 +17,7 @@ use crate::etcd::agreement::{ClusterReport, MemberReport, observe_members};
 use crate::inventory::release::random_id;
 
 pub(super) const EXAMPLES: &str = "\
-The command only reads, through a port-forward to each pod of etcd, with a client certificate for this run only. All
+The command only reads. It uses a port-forward to each pod of etcd and a client certificate for this run only. All
 members compute the hash of their data at the same revision. Exit code 7 if a member does not answer, members differ, or
 an alarm is raised; 3 if you lack a right. `show rbac NAME --day2` prints the required rights.
 

@@ -48,7 +48,7 @@ pub(crate) struct GetClustersArgs {
     /// Show only this cluster
     name: Option<String>,
 
-    /// Output format [default: a block a cluster, with nodes and taints]
+    /// Output format [default: a block per cluster, with nodes and taints]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<View>,
 
@@ -63,12 +63,12 @@ pub(crate) struct GetClustersArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum View {
-    /// A line a cluster
+    /// One line per cluster
     Wide,
     Json,
     Yaml,
     Name,
-    /// A page for a browser, with used, promised and free room, and what has no place
+    /// HTML page with the used, promised and free capacity, and the groups without a place
     #[value(name = "html")]
     Page,
 }

@@ -20,7 +20,7 @@ use crate::k8s::request::pages::all_pages;
 use crate::placement::copy_state;
 
 pub(super) const EXAMPLES: &str = "\
-Without --all-namespaces, the command lists the namespace of --namespace, else the namespace of the context.
+Without --all-namespaces, the command lists one namespace: that of --namespace, or else that of the context.
 
 Examples:
   fleetctl get deployments --context demo

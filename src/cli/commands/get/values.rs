@@ -81,7 +81,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
 /// The error of an installation whose values cannot be told.
 pub(crate) fn unknown_values_error(name: &str, why: &str) -> CliError {
     CliError::new(Exit::Failed, "ValuesNotRecorded", format!("the values of {name} are unknown: {why}"))
-        .hint("an install with all values and `--reset-values` records them")
+        .hint("run `install` with all values and `--reset-values`; this records them")
 }
 
 /// The recorded values over the defaults of the recorded version.

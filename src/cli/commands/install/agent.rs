@@ -60,7 +60,7 @@ pub(in crate::cli) struct AgentArgs {
     #[command(flatten)]
     plan: AgentPlanArgs,
 
-    /// Control plane (its kubectl context) to copy the init Secret from; also creates the namespace
+    /// Kubeconfig context of the control plane to copy the init Secret from; the namespace is created too
     #[arg(long, value_name = "CONTROL_PLANE_NAME")]
     control_plane: Option<String>,
 }

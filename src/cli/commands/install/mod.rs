@@ -197,7 +197,7 @@ pub(crate) fn unreadable_record_error(what: &str, error: &ReadError) -> CliError
 
 /// The error where the values of the last install are wanted of a name that is not on the command line.
 fn name_is_needed() -> CliError {
-    CliError::usage("NoName", "name the installation whose values to reuse").hint("give the name as argument")
+    CliError::usage("NoName", "name the installation whose values to reuse").hint("give the name as an argument")
 }
 
 /// The error where a dry run on this machine is to know what a cluster has recorded.

@@ -35,7 +35,7 @@ pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     }
     if !used.unconfirmed.is_empty() {
         let paths: Vec<&str> = used.unconfirmed.iter().map(|value| value.path.as_str()).collect();
-        ui.warn(&format!("an install or upgrade needs them again: {}", visible_line(&paths.join(", "))));
+        ui.warn(&format!("an install or upgrade requires these values again: {}", visible_line(&paths.join(", "))));
     }
 }
 
@@ -68,9 +68,9 @@ pub(crate) fn format_recorded_values(what: &str, used: &RecordedUse) -> String {
 /// The error of recorded values that may give rights and that this machine has not installed.
 pub(crate) fn unconfirmed_values_error(what: &str, values: &[UnconfirmedValue]) -> CliError {
     let headline = match values.len() {
-        1 => format!("a recorded value of {what} can grant permissions, and this machine has not installed with it"),
+        1 => format!("a recorded value of {what} can grant permissions, and no install from this machine used it"),
         n => {
-            format!("{n} recorded values of {what} can grant permissions, and this machine has not installed with them")
+            format!("{n} recorded values of {what} can grant permissions, and no install from this machine used them")
         }
     };
     let lines = values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
@@ -93,7 +93,9 @@ fn give_again(values: &[UnconfirmedValue]) -> String {
         let text = value.recorded.as_ref().or(value.local.as_ref()).map_or("", String::as_str);
         format!(", or as `--set-json {}`", foreign_word(&format!("{}={text}", value.path)))
     });
-    format!("give each value explicitly, in a file with `--values FILE`{flag}; `null` is the default of the chart")
+    format!(
+        "give each value explicitly, in a file with `--values FILE`{flag}; `null` restores the default of the chart"
+    )
 }
 
 /// Length of the longest value that is an example of a flag.

@@ -145,7 +145,7 @@ fn kubeconfig_file_error(error: &FileError) -> CliError {
     match error {
         FileError::Locked { lock, .. } => {
             shared_kubeconfig_failure(Exit::Refused, "KubeconfigLocked", error).hint(format!(
-                "run it again when the other program has finished; if there is no other program, remove {}",
+                "run the same command again when the other program has finished; if no other program is running, remove {}",
                 lock.display()
             ))
         }

@@ -70,7 +70,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
     let (kubeconfig, source) = found.map_err(|error| kubeconfig_error(&error))?;
     let from = match source {
         Source::Cluster => "the hosting cluster",
-        Source::Issued => "newly issued by the CA in the hosting cluster, where its Secret was missing",
+        Source::Issued => "newly issued by the CA in the hosting cluster, because its Secret was missing there",
         Source::Folder => "the folder on this machine",
     };
     if args.merge {
@@ -103,7 +103,7 @@ fn kubeconfig_error(error: &KubeconfigError) -> CliError {
         KubeconfigError::Cluster(error) => crate::cli::connect::request_failed("cannot read the hosting cluster", error),
         KubeconfigError::Record(error) => engine_error("cannot read the record of the control plane", error),
         KubeconfigError::Changed { is_existing: true, .. } => own_kubeconfig_failure("KubeconfigChanged", error).hint(
-            "find out who changed it: the Secret is your own (`pki.existingSecret`), which no install writes",
+            "find out who changed it: it is your own Secret (`pki.existingSecret`), and no install writes it",
         ),
         KubeconfigError::Changed { source: PkiError::Empty { .. } | PkiError::Cut { .. }, .. } => {
             own_kubeconfig_failure("KubeconfigChanged", error).hint(

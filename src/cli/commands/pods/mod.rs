@@ -45,8 +45,8 @@ struct PlacedArgs {
 }
 
 const LOGS_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
-`kubectl logs` there. Arguments after `--` are passed to kubectl.
+The command finds the workload cluster that runs the object, and the context of your kubeconfig for that cluster. There
+it runs `kubectl logs`. Arguments after `--` are passed to kubectl.
 
 Examples:
   fleetctl logs deployment/web -n shop --context demo
@@ -82,8 +82,8 @@ pub(crate) struct LogsArgs {
 }
 
 const EXEC_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
-`kubectl exec` there.
+The command finds the workload cluster that runs the object, and the context of your kubeconfig for that cluster. There
+it runs `kubectl exec`.
 
 Examples:
   fleetctl exec deployment/web -n shop --context demo -- ls /
@@ -114,8 +114,8 @@ pub(crate) struct ExecArgs {
 }
 
 const FORWARD_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
-`kubectl port-forward` there.
+The command finds the workload cluster that runs the object, and the context of your kubeconfig for that cluster. There
+it runs `kubectl port-forward`.
 
 Examples:
   fleetctl port-forward service/web 8080:80 -n shop --context demo";
@@ -133,8 +133,8 @@ pub(crate) struct PortForwardArgs {
 }
 
 const TOP_EXAMPLES: &str = "\
-Finds the workload cluster that runs the object and the context of your kubeconfig for that cluster, and runs
-`kubectl top pods` there.
+The command finds the workload cluster that runs the object, and the context of your kubeconfig for that cluster. There
+it runs `kubectl top pods`.
 
 Examples:
   fleetctl top deployment/web -n shop --context demo";

@@ -35,10 +35,11 @@ use crate::placement::proposal::list_excluded_clusters;
 /// Move groups to clusters that fit them better
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The scheduler does not move a placed group only because another cluster has more room. This command decides again by the
-rules of the scheduler: a group moves if the order of its policy prefers another cluster, or if at least a tenth more of
-the scarcest resource stays free there; divided groups are divided again. The command lists these groups with the
-reasons and annotates them. The scheduler then moves them within its limits, each without an interruption.
+The scheduler does not move a placed group only because another cluster has more room. This command repeats the decision
+with the scheduler's rules. A group moves if the order of its policy prefers another cluster, or if another cluster
+would have at least a tenth more of its scarcest resource free. Divided groups are divided again. The command lists
+these groups with the reasons and annotates them. The scheduler then moves them within its limits, each without an
+interruption.
 
 Examples:
   fleetctl rebalance --all --dry-run --context demo
@@ -62,7 +63,7 @@ pub(crate) struct RebalanceArgs {
     #[arg(long)]
     all: bool,
 
-    /// Allow the removals with this cause that the scheduler holds back
+    /// Allow the removals that the scheduler holds back for this cause
     #[arg(long = "continue", value_name = "CAUSE")]
     cause: Option<String>,
 
@@ -121,8 +122,12 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &RebalanceArgs) -> Resul
 }
 
 fn not_readable() -> CliError {
-    CliError::new(Exit::Failed, "RequestFailed", "cannot decide again: this user may not read copies and inventories")
-        .hint("bind the ClusterRoles `view` and `fleet:reader` to this user, for the whole control plane")
+    CliError::new(
+        Exit::Failed,
+        "RequestFailed",
+        "cannot repeat the decisions: this user may not read copies and inventories",
+    )
+    .hint("bind the ClusterRoles `view` and `fleet:reader` to this user, for the whole control plane")
 }
 
 fn count_groups(count: usize) -> String {
@@ -242,7 +247,7 @@ fn explain_move(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     let resource = resource.map_or("the scarcest resource", |(resource, _)| resource);
     let [there, here] =
         [gain.there, gain.here].map(|left| left.map_or(0, crate::placement::fraction::Fraction::as_percent));
-    format!("{there} % of {resource} stays free there, here only {here} % of the scarcest resource")
+    format!("{there} % of {resource} would be free there; only {here} % of the scarcest resource is free here")
 }
 
 fn format_moving_groups(moving: &[MovingGroup]) -> String {

@@ -25,18 +25,18 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
             (Exit::Preflight, "the restore was refused; nothing was written", vec![hint])
         }
         RestoreError::KeysMissing(_) | RestoreError::Keys(_) => {
-            let hint = "restore a backup of this control plane, or put the keys of the backup into its Secrets first: they are parts of the backup";
+            let hint = "restore a backup of this control plane, or first put the keys of the backup into its Secrets: the backup contains them";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::WithoutKeys => {
-            let hint = "use a backup that was made with its keys: the data is encrypted, and nobody else has them";
+            let hint = "use a backup that contains the keys: its data is encrypted, and the keys are nowhere else";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::NotInstallable(_) => {
             let hints = vec![
-                "give other values with `--set PATH=VALUE` or `--values FILE`, if a value is the reason".to_owned(),
+                "give other values with `--set PATH=VALUE` or `--values FILE`, if a value is the cause".to_owned(),
                 format!(
-                    "else put the keys of the backup into the namespace, install the control plane as it was, and restore without `--new`: `{command} --from FILE{tail}`"
+                    "otherwise put the keys of the backup into the namespace, install the control plane as it was, and restore without `--new`: `{command} --from FILE{tail}`"
                 ),
             ];
             (Exit::Refused, "the control plane cannot be installed from this backup; nothing was written", hints)
@@ -88,7 +88,7 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
         RestoreError::PastRollback(_) => {
             let hints = vec![
                 format!("to continue: `{command} --from FILE{tail}`"),
-                "then restore the backup of the former data that this restore has made".to_owned(),
+                "then restore the backup that this restore made of the former data".to_owned(),
             ];
             (Exit::Refused, "the restore cannot be undone any more", hints)
         }

@@ -43,8 +43,8 @@ lost. The former etcd data is kept on the volumes until `--commit`. After an int
 `--rollback` undoes the restore, unless the API server has already started on the new data.
 
 After a restore, agents do not delete copies without a Schedule, so workloads that were placed after the backup keep
-running. `--release` prints the number of these copies by cluster, asks, and lets agents delete them. Secrets and copies
-with data are kept.
+running. `--release` prints the number of these copies by cluster, asks for confirmation, and lets agents delete them.
+Secrets and copies with data are kept.
 
 With `--new`, the command first installs a lost control plane again, with the keys, values and version in its backup, in
 a hosting cluster that contains nothing of it. The new control plane has the same CAs and, if possible, the same
@@ -62,7 +62,7 @@ Examples:
 /// Longest time for the answer of a control plane that may not run.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Replace the data of a control plane by that of a backup
+/// Replace the data of a control plane with that of a backup
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -89,7 +89,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, requires = "from")]
     paused: bool,
 
-    /// Make no backup of the present data; its store on the volumes is kept anyway
+    /// Do not back up the present data first; the etcd volumes keep it anyway
     #[arg(long, requires = "from")]
     no_safety: bool,
 
@@ -97,7 +97,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, conflicts_with = "release")]
     commit: bool,
 
-    /// Let agents delete copies without a Schedule again
+    /// Allow agents again to delete copies without a Schedule
     #[arg(long)]
     release: bool,
 

@@ -100,8 +100,8 @@ fn confirm_rebuild(
     }
     site.ui.write_stderr(&format!(
         "Control plane {name} (service version {}) will be installed in namespace {} of {} with the keys of the \
-         backup. Then its data of {} is restored (revision {}, {} of data). The lost control plane must no longer run \
-         anywhere: both would have the same keys and the same agents.",
+         backup. Then its data is restored to its state at {} (revision {}, {} of data). The lost control plane must no \
+         longer run anywhere: both would have the same keys and the same agents.",
         package.version,
         package.namespace,
         visible_cell(hosting.context.as_deref().unwrap_or("in-cluster")),
@@ -161,8 +161,8 @@ async fn describe_address(site: &Site<'_>, lost: &LostPlane) -> Vec<String> {
         )];
     }
     let mut lines = vec![format!(
-        "The address of its API changed from {former} to {now}. If the old address does not lead to it, replace \
-         kubeconfigs by the output of `fleetctl kubeconfig {name}{}`.",
+        "The address of its API changed from {former} to {now}. If the old address does not reach it, replace \
+         kubeconfigs with the output of `fleetctl kubeconfig {name}{}`.",
         site.global.tail_flags()
     )];
     if lost.plan.values.exposure.agent_endpoint.is_none() {

@@ -20,7 +20,7 @@ pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
     let hold = read_deletion_hold(&hub).await;
     if hold.map_err(|error| request_failed("cannot read namespace kube-system", &error))?.is_none() {
         let text =
-            format!("Agents of control plane {} do not hold deletions; there is nothing to release.\n", site.name);
+            format!("Agents of control plane {} do not hold back deletions; there is nothing to release.\n", site.name);
         return site.ui.write_last_result(&text, Exit::Ok);
     }
     let clusters = list_registered_members(&hub, Age::Now).await;

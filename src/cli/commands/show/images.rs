@@ -36,16 +36,16 @@ pub(crate) struct ShowImagesArgs {
     #[command(flatten)]
     chart: ChartArgs,
 
-    /// Output format [default: a table]; `skopeo` and `crane` print one command per image that copies all its platforms
-    /// to the registry of `--image-registry`, by digest if `--image-lock` has it
+    /// Output format [default: a table]; `skopeo` and `crane` print one command per image; it copies all platforms of
+    /// the image to the registry of `--image-registry`, by digest if `--image-lock` has the digest
     #[arg(short, long, alias = "format", value_enum, value_name = "FORMAT")]
     output: Option<ImagesFormat>,
 
     #[command(flatten)]
     own_image: OwnImageArgs,
 
-    /// Print an image lock for `--image-lock` instead: each image with its digest from this file, which has a line
-    /// `IMAGE:TAG sha256:…` per image, as registry tools print them; `-` for standard input
+    /// Print an image lock for `--image-lock` instead, with the digests from this file; it has one line per image,
+    /// `IMAGE:TAG sha256:…`, as registry tools print them; `-` for standard input
     #[arg(long, value_name = "FILE")]
     digests: Option<PathBuf>,
 

@@ -22,7 +22,7 @@ pub(crate) enum ShowCommand {
     /// Print the default values as commented YAML for `--values`; with values given, print the merged result and the
     /// source of each value
     Values(values::ShowValuesArgs),
-    /// Print the JSON Schema of a file of values, for editors
+    /// Print the JSON Schema of a values file, for editors
     Schema(schema::ShowSchemaArgs),
     /// Print the templates of a chart
     Templates(templates::ShowTemplatesArgs),
@@ -34,7 +34,7 @@ pub(crate) enum ShowCommand {
     Versions(versions::VersionsArgs),
     /// List the presets, or print one of them
     Presets(presets::ShowPresetsArgs),
-    /// Print the rights that installing, checking and removing a control plane, or an agent, needs
+    /// Print the rights needed to install, check and remove a control plane or an agent
     Rbac(Box<rbac::ShowRbacArgs>),
 }
 

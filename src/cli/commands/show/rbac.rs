@@ -15,7 +15,7 @@ use crate::cli::output::values_error::wrong_values;
 use crate::install::release_spec::Package;
 use crate::{control_plane, workload_cluster};
 
-/// Print the rights that installing, checking and removing a control plane needs
+/// Print the rights needed to install, check and remove a control plane
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -35,7 +35,7 @@ pub(crate) struct ShowRbacArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Print the rights for the work on an installed control plane, such as `certs renew`
+    /// Print the rights needed to operate an installed control plane, such as for `certs renew`
     #[arg(long)]
     day2: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) struct ShowRbacArgs {
 /// Other installations to print the rights for.
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Print the rights that installing and removing an agent needs in the workload cluster
+    /// Print the rights needed to install and remove an agent in the workload cluster
     #[command(after_help = AGENT_HELP)]
     Agent(Box<AgentPlanArgs>),
 }

@@ -10,7 +10,7 @@ use crate::cli::output::error::CliError;
 use crate::cli::output::exit_code::Exit;
 use crate::cli::output::terminal::Ui;
 
-/// Print the JSON Schema of a file of values, for editors
+/// Print the JSON Schema of a values file, for editors
 #[derive(Debug, Args)]
 #[command(after_help = "Example, with the file name that the first line of `show values` refers to:
   fleetctl show schema > control-plane.schema.json")]

@@ -19,7 +19,7 @@ pub(crate) struct ShowTemplatesArgs {
     #[command(flatten)]
     chart: ChartArgs,
 
-    /// Only these: `templates/namespace.yaml`, or the name of the file alone
+    /// Templates to print, such as `templates/namespace.yaml` or its file name alone [default: all]
     #[arg(value_name = "TEMPLATE")]
     names: Vec<String>,
 }

@@ -192,7 +192,7 @@ fn read_policy(manifests: &Manifests, manifest: &ManifestObject, kinds: &Kinds) 
     if let Some(by) = &policy.spec.group_by
         && (by.label_key.is_some() == by.namespace || by.across_namespaces && by.label_key.is_none())
     {
-        let why = "groupBy has exactly one of `labelKey` and `namespace: true`; `acrossNamespaces` needs `labelKey`";
+        let why = "groupBy needs exactly one of `labelKey` and `namespace: true`; `acrossNamespaces` needs `labelKey`";
         return Err(invalid_policy(manifests, manifest, &["spec", "groupBy"].map(str::to_owned), why));
     }
     match find_policy_fault(kinds, &policy) {

@@ -72,7 +72,7 @@ async fn is_frozen(client: &Client) -> Result<bool, CliError> {
     match maps.get_opt(mass_loss::NAME).await {
         Ok(map) => Ok(map.and_then(|map| MassLossRecord::from_text(map.data?.get(mass_loss::KEY)?)).is_some()),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
-        Err(error) => Err(request_failed("cannot read whether most clusters are lost", &error)),
+        Err(error) => Err(request_failed("cannot find out whether most clusters are lost", &error)),
     }
 }
 

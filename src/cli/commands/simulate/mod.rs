@@ -42,7 +42,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     fleet: Option<PathBuf>,
 
-    /// Record the fleet: names, labels and numbers, no manifests and no data; compressed if the name ends in `.gz`
+    /// Record the fleet in this file, compressed if its name ends in `.gz`; a recording contains names, labels and
+    /// numbers, no manifests and no data
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -70,12 +71,12 @@ pub(crate) struct SimulateArgs {
 /// Formats of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SimulateFormat {
-    /// What the question is about, and what changes
+    /// The objects in question and all changes
     Table,
     /// Everything
     Wide,
     Json,
-    /// A page for a browser
+    /// HTML page
     Html,
 }
 

@@ -33,9 +33,9 @@ pub(super) fn format_simulation(outcome: &Simulation, is_wide: bool) -> String {
             .map(|row| table_row([&title, &first_of(row.clusters.clone(), NAMED, ", "), &row.reason, &row.detail]));
         rows.collect::<Vec<_>>()
     });
-    push_table(&mut text, "Without a place, by cluster:", ["OBJECTS", "CLUSTER", "REASON", "DETAIL"], rows, most);
+    push_table(&mut text, "Unplaced groups, by cluster:", ["OBJECTS", "CLUSTER", "REASON", "DETAIL"], rows, most);
     let unplaced = outcome.unplaced.iter().map(|one| table_row([&one.object, &one.why]));
-    push_table(&mut text, "Not placed by anything:", ["OBJECT", "WHY"], unplaced, most);
+    push_table(&mut text, "Unplaced objects:", ["OBJECT", "WHY"], unplaced, most);
     let moves = outcome.moves.iter().filter(|one| is_wide || !one.follows);
     let moves = moves.map(|one| {
         let cause = one.cause.map_or_else(|| "-".to_owned(), cause_text);
@@ -123,12 +123,12 @@ fn format_simulation_summary(outcome: &Simulation) -> String {
     let bare = outcome.unplaced.iter().filter(|one| one.lacks_place).count();
     let mut text = format!("{} of {} groups placed", asked.clone().count() - without, asked.count());
     for (count, words) in [
-        (bare, "not matched by any policy"),
-        (lost, "placed now, but not afterwards"),
-        (moved, "changed in their clusters"),
+        (bare, "objects that no policy matches"),
+        (lost, "groups that lose their place"),
+        (moved, "objects that change their clusters"),
     ] {
         if count > 0 {
-            let _ = write!(text, ", {count} {words}");
+            let _ = write!(text, "; {words}: {count}");
         }
     }
     text + "."

@@ -38,7 +38,7 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: Option<String>,
 
-    /// Output format [default: the components, the definitions, and what else is wrong]
+    /// Output format [default: the components, the custom resource definitions, and all other problems]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<StatusFormat>,
 

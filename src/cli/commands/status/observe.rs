@@ -111,9 +111,8 @@ pub(crate) async fn observe_with_progress(
         let unread = Home::of_user().ok().and_then(|home| find_local_control_planes(&home).err());
         let shown = match (wanted, installed.first()) {
             (None, _) => not_installed(None, global),
-            (Some(name), Some(other)) => {
-                not_installed(Some(&name), global).hint(format!("there is `{}`", visible_cell(other)))
-            }
+            (Some(name), Some(other)) => not_installed(Some(&name), global)
+                .hint(format!("control plane `{}` is installed in this namespace", visible_cell(other))),
             (Some(name), None) => {
                 let install = Command::at_run_place(Action::Install(Subject::ControlPlane(name.to_string())));
                 not_installed(Some(&name), global).hint(Remedy::new("install it with ").command(install))

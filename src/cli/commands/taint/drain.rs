@@ -35,9 +35,9 @@ pub(crate) enum DrainCommand {
 }
 
 const EXAMPLES: &str = "\
-Sets the taint fleet-scheduler.io/unschedulable:NoExecute: the cluster gets no new work, and its workloads move to other
-clusters. Workloads that fit no other cluster, or have volumes, keep running; the command lists them at the end.
-`fleetctl uncordon cluster` lets the cluster take work again.
+The command sets the taint fleet-scheduler.io/unschedulable:NoExecute: the cluster gets no new work, and its workloads
+move to other clusters. Workloads that fit no other cluster, or have volumes, keep running; the command lists them at
+the end. `fleetctl uncordon cluster` lets the cluster take work again.
 
 Examples:
   fleetctl drain cluster west --context demo

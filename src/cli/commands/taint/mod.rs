@@ -67,7 +67,7 @@ pub(crate) enum CordonCommand {
 }
 
 const CORDON_EXAMPLES: &str = "\
-Sets the taint fleet-scheduler.io/unschedulable:NoSchedule. `fleetctl uncordon cluster` removes it.
+The command sets the taint fleet-scheduler.io/unschedulable:NoSchedule. `fleetctl uncordon cluster` removes it.
 
 Examples:
   fleetctl cordon cluster west --context demo";
@@ -81,8 +81,8 @@ pub(crate) enum UncordonCommand {
 }
 
 const UNCORDON_EXAMPLES: &str = "\
-Removes the taints fleet-scheduler.io/unschedulable that `cordon` and `drain` set. Workloads that have moved away do not
-move back by themselves.
+The command removes the taints fleet-scheduler.io/unschedulable that `cordon` and `drain` set. Workloads that have moved
+away do not move back by themselves.
 
 Examples:
   fleetctl uncordon cluster west --context demo";

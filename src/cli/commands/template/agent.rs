@@ -27,7 +27,7 @@ pub(crate) struct TemplateAgentArgs {
     #[command(flatten)]
     plan: AgentPlanArgs,
 
-    /// Kubernetes version of the workload cluster, checked against the table; used by `--version auto` and
+    /// Kubernetes version of the workload cluster; the service version must support it; used by `--version auto` and
     /// `admissionPolicy: Auto`
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,

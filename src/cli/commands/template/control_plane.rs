@@ -45,7 +45,7 @@ pub(crate) struct TemplateControlPlaneArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Kubernetes version of the hosting cluster, checked against the table; used by `--version auto`
+    /// Kubernetes version of the hosting cluster; the service version must support it; used by `--version auto`
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,
 

@@ -161,7 +161,7 @@ impl KeysArgs {
         let found = find_keys::from_folder(&folder).map_err(|error| local_file_error(&error))?;
         if !pki::Authorities::any_in(&found) {
             let note = format!(
-                "{} has no keys, and none are created for this output: its checksums are those of placeholders",
+                "{} contains no keys, and this output creates none: its checksums are computed from placeholders",
                 folder.display()
             );
             return Ok(Keys { files: pki::placeholder_files(), note });

@@ -26,7 +26,8 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
 
-    /// Annotate the objects for the program that applies them from a Git repository; private keys are then refused
+    /// Annotate the objects for the program that applies them from a Git repository; output with private
+    /// keys is then refused
     #[arg(long = "for", value_enum, value_name = "PROGRAM")]
     pub(super) gitops: Option<GitOps>,
 

@@ -120,10 +120,10 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             });
             match drained.await.map_err(|e| unreadable_workload_cluster(&e))? {
                 Drain::Done => progress.finish_step("all workloads have moved"),
-                Drain::NoAgent => return Err(not_drained(&name, "no agent is running here to request it", global)),
+                Drain::NoAgent => return Err(not_drained(&name, "no agent is running to request the drain", global)),
                 Drain::Left(left) => {
                     let why = format!(
-                        "{} stayed for {} s: {}",
+                        "{} not moved after {} s: {}",
                         format_object_count(&left),
                         args.run.timeout.as_secs(),
                         format_object_names(&left)
@@ -144,7 +144,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         let leave = target.deregister_agent().await.map_err(|e| unreadable_workload_cluster(&e))?;
         match &leave {
             Leave::Left => progress.finish_step("the cluster is deregistered"),
-            Leave::NotRegistered => progress.finish_step("nothing was registered"),
+            Leave::NotRegistered => progress.finish_step("the cluster was not registered"),
             Leave::Stays(why) if args.force => {
                 progress.report_warning(&format!("{why}; continuing because of `--force`"));
             }

@@ -174,7 +174,8 @@ pub(in crate::cli) async fn read_scheduler_facts(client: &Client) -> Result<Opti
     let added: Vec<ExtraKind> =
         data.get(EXTRA_KINDS).map(|list| extra_kind::parse_kind_list(list)).into_iter().flatten().collect();
     let served = extra_kinds::fetch_served_kinds(client, &added).await.map_err(|error| {
-        CliError::new(Exit::Failed, "RequestFailed", "cannot read which kinds are served").cause(error.to_string())
+        CliError::new(Exit::Failed, "RequestFailed", "cannot read which kinds the control plane serves")
+            .cause(error.to_string())
     })?;
     Ok(Some(Said {
         denies_direct: data.get(DIRECT_PLACEMENT).is_some_and(|value| value == DENY),

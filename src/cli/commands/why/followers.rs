@@ -107,7 +107,7 @@ impl Followers {
         let followers = self.plan.followers.iter();
         let along = followers.filter(|(_, one)| one.places.values().any(|place| place.because.contains(&because)));
         let titles: Vec<String> = along.map(|(key, _)| key.format_title()).collect();
-        (!titles.is_empty()).then(|| format!("goes along: {}", first_of(titles, NAMED, ", ")))
+        (!titles.is_empty()).then(|| format!("placed with it: {}", first_of(titles, NAMED, ", ")))
     }
 }
 

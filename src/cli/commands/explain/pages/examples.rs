@@ -363,7 +363,7 @@ fn of_installs() -> Vec<CliError> {
         uninstall::agent::placed_here(&west, &placed_objects(), &placed_claims(), &global),
         uninstall::agent::not_drained(
             &west,
-            "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
+            "2 objects not moved after 300 s: Namespace shop, Deployment shop/web",
             &global,
         ),
         taint::refused_edit(&west, &taint_value, &global),
