@@ -166,7 +166,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         }
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor the agents can be used")
-            .hint(Remedy::new("to start again without the data: ").command(
+            .hint(Remedy::new("to delete the control plane with its data: ").command(
                 Command::at_run_place(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with_flag(Flag::DeleteData),
             )),
         InstallError::Local(source) => local_file_error(source),
