@@ -150,7 +150,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         }
         InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
             .hint(format!("give the values of the previous install, or `--set etcd.replicas={now}`"))
-            .hint("another number of etcd replicas needs a new control plane"),
+            .hint("to change the number of etcd replicas, install a new control plane"),
         InstallError::Volume { value, now, wanted, grows } => {
             let keep = now.as_ref().map_or_else(|| format!("leave `{value}` out"), |now| format!("`--set {value}={now}`"));
             let refused = CliError::new(Exit::Refused, "EtcdVolumeFixed", error.to_string())
@@ -161,7 +161,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
                      '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{wanted}\"}}}}}}}}'`",
                     plan.package.namespace
                 )),
-                None => refused.hint("other volumes need a new control plane"),
+                None => refused.hint("to change the volumes of etcd, install a new control plane"),
             }
         }
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())

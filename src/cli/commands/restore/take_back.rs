@@ -120,7 +120,7 @@ fn confirm_restore(
     }
     site.ui.write_stderr(&format!(
         "Control plane {} returns to its state at {} (revision {}, {} of data). Later changes are lost; workloads \
-         keep running. The API is unavailable for about a minute. Until the API server runs on the new store, \
+         keep running. The API is unavailable for about a minute. Until the API server uses the restored data, \
          `--rollback` undoes the restore.",
         site.name,
         header.taken,
