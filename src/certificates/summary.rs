@@ -17,7 +17,8 @@ use crate::pki::{CertificateFacts, Files, facts_of};
 /// Metric of the end of each certificate at each holder.
 pub const EXPIRY_METRIC: &str = "fleet_certificate_expiry_timestamp_seconds";
 /// Help of [`EXPIRY_METRIC`].
-pub const EXPIRY_HELP: &str = "Expiry of a certificate in a Secret or, as served, in a pod, in seconds since 1970.";
+pub const EXPIRY_HELP: &str =
+    "Unix time at which a certificate expires. The holder is the Secret that contains it or the pod that serves it.";
 
 /// Key of the list of certificates, as JSON.
 pub const CERTIFICATES_KEY: &str = "certificates.json";

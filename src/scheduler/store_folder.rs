@@ -126,7 +126,7 @@ impl StoreFolders {
         let volume = rustix::fs::statvfs(&self.parent)?;
         let free = volume.f_bavail.saturating_mul(volume.f_frsize);
         if free < need_bytes {
-            let why = format!("the volume has {free} bytes free, but the second store needs {need_bytes}");
+            let why = format!("the volume has {free} bytes free, but the restored data needs {need_bytes}");
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
         Ok(())

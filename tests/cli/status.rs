@@ -286,14 +286,17 @@ fn where_nothing_answers_both_ways_are_named() {
     use_cluster(&sandbox, NOBODY);
     sandbox.run(&["status", "demo"]).fails(1, &["cannot read the hosting cluster"]);
     installed_from_here(&sandbox, "demo", "http://127.0.0.1:2");
-    let both =
-        ["cannot read the hosting cluster", "and its own API, by ", ".fleet/demo/fleet-kubeconfig, does not answer"];
+    let both = [
+        "cannot read the hosting cluster",
+        "the API of control plane demo, with ",
+        ".fleet/demo/fleet-kubeconfig, does not answer either",
+    ];
     sandbox.run(&["status", "demo"]).fails(1, &both);
     // Which of two is meant is not guessed.
     installed_from_here(&sandbox, "other", "http://127.0.0.1:2");
     let ran = sandbox.run(&["status"]);
     ran.fails(1, &["cannot read the hosting cluster"]);
-    assert!(!ran.stderr.contains("its own API"), "{ran:?}");
+    assert!(!ran.stderr.contains("the API of control plane"), "{ran:?}");
     sandbox.run(&["status", "--context", "nowhere"]).fails(2, &["nowhere", "hosting"]);
 }
 

@@ -280,8 +280,10 @@ fn a_field_is_explained_down_to_the_values_that_decide_it() {
     explain("statefulset/etcd#spec.replica").fails(2, &["no `spec.replica`", "`replicas`"]);
     // What was decided before anything is rendered leads to its values too.
     let exposed = explain("service/apiserver#spec.type");
-    for part in ["facts.exposure.type, decided by", "values.exposure.type from charts/control-plane/v0.6/values.yaml:"]
-    {
+    for part in [
+        "facts.exposure.type, which depends on the cluster and on:",
+        "values.exposure.type from charts/control-plane/v0.6/values.yaml:",
+    ] {
         assert!(exposed.succeeds().contains(part), "{part}\n{}", exposed.stdout);
     }
     let secret = explain("secret/fleet-pki#data");

@@ -66,7 +66,7 @@ fn another_image_than_the_rows_is_said() {
         lint.succeeds().to_owned()
     };
     let text = lint(&["--set", "apiserver.image.tag=v1.25.4,controllerManager.image.tag=v1.25.4"]);
-    assert!(text.contains("warning[other-image]") && text.contains("which runs `v1.36.3`"), "{text}");
+    assert!(text.contains("warning[other-image]") && text.contains("of service version v0.9: `v1.36.3`"), "{text}");
     assert!(lint(&["--set", "scheduler.image.tag=v0.9.1"]).contains("other-image"));
     let digest = format!("sha256:{}", "a".repeat(64));
     assert!(lint(&["--set", &format!("etcd.image.tag={digest}")]).contains("is only a digest"));

@@ -58,7 +58,10 @@ async fn what_lost_its_labels_is_found_by_its_fields_after_an_uninstall() {
     let left: Vec<String> = removed.leftovers.iter().map(|left| format!("{}: {}", left.object, left.reason)).collect();
     assert_eq!(
         left,
-        [format!("ClusterRole {}: it has fields of this installation, but its labels were removed", case.namespace)]
+        [format!(
+            "ClusterRole {}: this installation manages fields of it, but its labels were removed",
+            case.namespace
+        )]
     );
     case.server().delete_object(&roles, &object, role["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     let again = case.engine.uninstall(Removal::default()).await.unwrap();

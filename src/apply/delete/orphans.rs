@@ -175,7 +175,7 @@ impl Engine {
         let named =
             reference.is_secret() && (reference.name == record || reference.name.starts_with(&format!("{record}.")));
         let because = match (managed_fields::owned_entry(object).is_some(), named) {
-            (true, _) => "it has fields of this installation, but its labels were removed",
+            (true, _) => "this installation manages fields of it, but its labels were removed",
             (false, true) => "it has the name of this installation's record",
             (false, false) => return None,
         };

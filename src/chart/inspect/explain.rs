@@ -135,7 +135,7 @@ fn write_inputs(text: &mut String, inputs: &[Input], indent: usize) {
                 }
             }
             None if input.decided_by.is_empty() => text.push('\n'),
-            None => text.push_str(", decided by these and by the cluster:\n"),
+            None => text.push_str(", which depends on the cluster and on:\n"),
         }
         write_inputs(text, &input.decided_by, indent + 2);
     }

@@ -245,7 +245,7 @@ impl<'t> Binder<'t> {
         let tokens = split_tokens(text);
         let by_value = tokens.iter().any(|token| matches!(token, Token::Slot(_)));
         if by_value && self.path.is_empty() {
-            return Err(self.span_error(span, "a whole object cannot be a value: write it out"));
+            return Err(self.span_error(span, "an expression cannot produce a whole object: write the object out"));
         }
         if by_value && matches!(self.path.as_slice(), [key] if key == "apiVersion" || key == "kind") {
             let message = "`apiVersion` and `kind` must be written out, so that they can be checked when building";

@@ -123,7 +123,7 @@ impl Scan<'_> {
             return Err(self.scan_error(
                 self.at,
                 self.at + 3,
-                "`{{-` is not supported, and not needed: no value becomes text",
+                "`{{-` is not supported: values are inserted into the parsed YAML, where whitespace does not matter",
             ));
         }
         if self.marks != Marks::Objects {
@@ -148,7 +148,8 @@ impl Scan<'_> {
         let word = inner.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
         match word {
             "autoescape" | "endautoescape" => {
-                return Err(self.scan_error(start, end, "`autoescape` is refused: values are never escaped into text"));
+                let message = "`autoescape` is refused: values are inserted into the parsed YAML and need no escaping";
+                return Err(self.scan_error(start, end, message));
             }
             "extends" | "block" => {
                 return Err(self.scan_error(start, end, format!("`{word}` is refused: use `include` or a macro")));

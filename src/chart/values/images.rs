@@ -64,13 +64,15 @@ fn compare_tag(image: &VersionImage, tag: &str, line: ServiceLine) -> Option<Dia
         );
     }
     if tag.starts_with("sha256:") {
-        let message = format!("`{path}.tag` is only a digest, which cannot be compared with `{expected}` of {line}");
+        let message = format!(
+            "`{path}.tag` is only a digest, which cannot be compared with `{expected}` of service version {line}"
+        );
         return Some(
             Diagnostic::warning("other-image", message)
                 .help(format!("write the tag before the digest: `{expected}@sha256:…`")),
         );
     }
-    let message = format!("`{path}.tag` is not the image of {line}, which runs `{expected}`");
+    let message = format!("`{path}.tag` differs from the tag of service version {line}: `{expected}`");
     Some(
         Diagnostic::warning("other-image", message)
             .label(format!("`{expected}` if left out"))

@@ -334,12 +334,9 @@ fn registered_elsewhere(facts: &WorkloadFacts) -> CheckResult {
         }
         Some(init) => CheckResult::new_failure(
             format!("the existing agent is registered with a control plane other than the one at {}", init.server),
-            Remedy::new("run ")
+            Remedy::new("restore the init Secret of the agent's present control plane if it was replaced, then run ")
                 .command(uninstall_command(&facts.wanted.name, &facts.wanted.namespace))
-                .text(
-                    " first, while the former Secret is in place; if that control plane no longer exists, continue \
-                     with ",
-                )
+                .text("; if that control plane no longer exists, continue with ")
                 .flag(Flag::SkipPreflight("registered-elsewhere")),
         ),
         None => CheckResult::Passed("unknown".to_owned()),

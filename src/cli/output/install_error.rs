@@ -150,7 +150,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         }
         InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
             .hint(format!("give the values of the previous install, or `--set etcd.replicas={now}`"))
-            .hint("another number of etcd replicas needs a new control plane"),
+            .hint("to change the number of etcd replicas, install a new control plane"),
         InstallError::Volume { value, now, wanted, grows } => {
             let keep = now.as_ref().map_or_else(|| format!("leave `{value}` out"), |now| format!("`--set {value}={now}`"));
             let refused = CliError::new(Exit::Refused, "EtcdVolumeFixed", error.to_string())
@@ -161,12 +161,12 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
                      '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{wanted}\"}}}}}}}}'`",
                     plan.package.namespace
                 )),
-                None => refused.hint("other volumes need a new control plane"),
+                None => refused.hint("to change the volumes of etcd, install a new control plane"),
             }
         }
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor the agents can be used")
-            .hint(Remedy::new("to start again without the data: ").command(
+            .hint(Remedy::new("to delete the control plane with its data: ").command(
                 Command::at_run_place(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with_flag(Flag::DeleteData),
             )),
         InstallError::Local(source) => local_file_error(source),

@@ -152,7 +152,9 @@ async fn a_kubeconfig_that_is_refused_is_named_by_the_secret_that_it_lies_in() {
     let told = refused.to_string();
     assert!(told.starts_with("Secret fleet/mine is not used: "), "{told}");
     assert!(
-        told.ends_with("; control plane demo uses the keys in this Secret; an install never changes the Secret"),
+        told.ends_with(
+            "; correct it yourself: it is the existing Secret of control plane demo, which no install changes"
+        ),
         "{told}"
     );
     let home = tempfile::tempdir().unwrap();

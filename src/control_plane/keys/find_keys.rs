@@ -135,7 +135,7 @@ pub async fn admin_kubeconfig(
         let remedy = if entry.is_installed {
             format!("install control plane {name} again to restore the Secret")
         } else {
-            format!("control plane {name} uses the keys in this Secret; an install never changes the Secret")
+            format!("correct it yourself: it is the existing Secret of control plane {name}, which no install changes")
         };
         AdminKubeconfigError::Refused { secret: entry.secret, remedy, source }
     })

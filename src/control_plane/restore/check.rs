@@ -97,7 +97,7 @@ pub(super) fn compare_fingerprints(
     present: &BTreeMap<String, String>,
 ) -> Vec<String> {
     if needed.is_empty() {
-        return vec!["the backup does not list the keys that it needs".to_owned()];
+        return vec!["the backup does not list them".to_owned()];
     }
     let differs = needed.iter().filter(|(file, print)| present.get(*file) != Some(*print));
     differs.map(|(file, _)| visible_cell(file).into_owned()).collect()

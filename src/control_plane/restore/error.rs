@@ -64,7 +64,7 @@ pub enum RestoreError {
         needed: u64,
     },
     /// A pod found no room on its volume.
-    #[error("the volume of pod {pod} has no space for a second store: {why}")]
+    #[error("the volume of pod {pod} has no space for the restored data: {why}")]
     VolumeFull {
         /// The pod.
         pod: String,

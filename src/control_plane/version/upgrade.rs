@@ -150,7 +150,7 @@ impl UpgradeRefused {
                 "upgrade one minor at a time and wait until each is healthy: first set the newest patch of {} in `apiserver.image.tag` and `controllerManager.image.tag`",
                 now.next_minor()
             )),
-            Self::MinorSkipped { .. } => Remedy::new("start again without the data of the control plane: ")
+            Self::MinorSkipped { .. } => Remedy::new("delete the control plane with its data: ")
                 .command(build_delete_command(name))
                 .text(", then install it again and register the workload clusters with it"),
             Self::Unknown { .. } => "use the newest release of fleetctl".into(),
@@ -231,7 +231,7 @@ mod tests {
                 25,
                 36,
                 "more than one minor at a time",
-                "start again without the data of the control plane: , then install it again",
+                "delete the control plane with its data: , then install it again",
             ),
             (36, 38, "more than one minor at a time", newest),
             (36, 37, "would change to v1.37, which is not v1.36, the Kubernetes minor of the service version", newest),

@@ -45,7 +45,9 @@ impl Never {
             Self::Secret => "a Secret of this type is usable only in the cluster that created it",
             Self::JoinToken => "it contains the token that clusters use to join the control plane",
             Self::Installation => "it is part of an installation of the service",
-            Self::Oversized => "its labels, its references and the demands of its pods are larger than 64 KiB",
+            Self::Oversized => {
+                "its labels, the names of what its pods use and the requests of its pods need more than 64 KiB"
+            }
         }
     }
 

@@ -13,8 +13,9 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "\
-Without a key, the command describes a sealed backup from its `.json` file, without the registered clusters. It reads
-only the head of the backup: `fleetctl backup verify FILE` shows whether the backup is complete.
+If a backup is sealed and no key is given, the command shows what the `.json` file beside the backup contains; this
+file does not list the registered clusters. The command reads only the head of the backup: `fleetctl backup verify FILE`
+shows whether the backup is complete.
 
 Examples:
   fleetctl backup show backups/demo-20270312T101500.512Z.fleet

@@ -76,7 +76,7 @@ fn page_entry(page: Page, whole: bool) -> PageEntry {
 const KINDS: [(&str, &str); 4] = [
     ("check", "CHECKS"),
     ("cause", "CAUSES OF A FAILED WAIT"),
-    ("placement", "PLACEMENT, WITH ALL REASONS OF GROUPS, CLUSTERS AND COPIES"),
+    ("placement", "PLACEMENT: REASONS THAT GROUPS, CLUSTERS AND COPIES REPORT"),
     ("error", "ERRORS"),
 ];
 

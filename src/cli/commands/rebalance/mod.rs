@@ -36,10 +36,10 @@ use crate::placement::proposal::list_excluded_clusters;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The scheduler does not move a placed group only because another cluster has more room. This command repeats the decision
-with the scheduler's rules. A group moves if the order of its policy prefers another cluster, or if another cluster
-would have at least a tenth more of its scarcest resource free. Divided groups are divided again. The command lists
-these groups with the reasons and annotates them. The scheduler then moves them within its limits, each without an
-interruption.
+with the scheduler's rules. A group moves if the order of its policy prefers another cluster, or if the free share of
+the scarcest resource would be larger in another cluster, by at least 10 percentage points. Divided groups are divided
+again. The command lists these groups with the reasons and annotates them. The scheduler then moves them within its
+limits, each without an interruption.
 
 Examples:
   fleetctl rebalance --all --dry-run --context demo

@@ -29,7 +29,7 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::WithoutKeys => {
-            let hint = "use a backup that contains the keys: its data is encrypted, and the keys are nowhere else";
+            let hint = "use a backup that contains the keys: the data in this one is encrypted, and its keys exist nowhere else";
             (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
         }
         RestoreError::NotInstallable(_) => {

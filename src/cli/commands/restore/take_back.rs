@@ -120,7 +120,7 @@ fn confirm_restore(
     }
     site.ui.write_stderr(&format!(
         "Control plane {} returns to its state at {} (revision {}, {} of data). Later changes are lost; workloads \
-         keep running. The API is unavailable for about a minute. Until the API server runs on the new store, \
+         keep running. The API is unavailable for about a minute. Until the API server uses the restored data, \
          `--rollback` undoes the restore.",
         site.name,
         header.taken,
@@ -134,7 +134,7 @@ fn confirm_restore(
 }
 
 const WITHOUT_SAFETY: &str =
-    "`--no-safety` restores without this backup; the present store is kept on the volumes anyway";
+    "`--no-safety` restores without a backup of the present data; the etcd volumes keep that data anyway";
 
 /// Makes a backup of what exists, without keys: those stay as they are.
 async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {

@@ -240,11 +240,12 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
         Ok(Some(kubeconfig)) => kubeconfig,
         Ok(None) => return Err(error),
         Err(why) => {
-            let told = error.cause(format!("and its own API is not used: {}", error_sentences(&why).join(": ")));
+            let sentences = error_sentences(&why).join(": ");
+            let told = error.cause(format!("the API of control plane {name} cannot be used instead: {sentences}"));
             return Err(told.hint(local_kubeconfig_remedy(&name, &why)));
         }
     };
-    let unanswered = format!("and its own API, by {}, does not answer", file.display());
+    let unanswered = format!("the API of control plane {name}, with {}, does not answer either", file.display());
     let hub = match health::connect_control_plane_api(&kubeconfig).await {
         Ok(hub) => hub,
         Err(why) => return Err(error.cause(format!("{unanswered}: {why}"))),
@@ -259,8 +260,8 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
 
 /// Adds that the files of this machine, which could tell more, cannot be read.
 fn add_local_fault(shown: CliError, error: &FileError) -> CliError {
-    let told =
-        shown.cause(format!("and the files of this machine are not used: {}", error_sentences(error).join(": ")));
+    let told = shown
+        .cause(format!("the search for control planes on this machine failed: {}", error_sentences(error).join(": ")));
     add_file_remedy(told, error)
 }
 

@@ -244,7 +244,7 @@ fn of_installs() -> Vec<CliError> {
     let removed = Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
     let leftover = ObjectReason {
         object: example_object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
-        reason: "it has fields of this installation, but its labels were removed".to_owned(),
+        reason: "this installation manages fields of it, but its labels were removed".to_owned(),
     };
     let terminating =
         serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
