@@ -134,7 +134,7 @@ fn confirm_restore(
 }
 
 const WITHOUT_SAFETY: &str =
-    "`--no-safety` restores without this backup; the present store is kept on the volumes anyway";
+    "`--no-safety` restores without this backup; the present etcd data is kept on the volumes anyway";
 
 /// Makes a backup of what exists, without keys: those stay as they are.
 async fn save_present_data(site: &Site<'_>) -> Result<(), CliError> {
