@@ -94,7 +94,7 @@ impl SeenNamespace {
     }
 
     /// Reduces a namespace, as an API server answered with it.
-    pub fn from_object(object: &serde_json::Value) -> Self {
+    fn from_object(object: &serde_json::Value) -> Self {
         Self::from_label_lookup(|key| object_label(object, key))
     }
 
@@ -149,6 +149,15 @@ impl Namespaces {
                 Vec::new()
             }
         }
+    }
+
+    /// Takes a namespace as it was answered to an apply, unless the watch knows it: that may be newer. Returns its name if it
+    /// is new.
+    pub fn take_applied_namespace(&mut self, name: &str, object: &serde_json::Value) -> Vec<String> {
+        if self.get(name).is_some() {
+            return Vec::new();
+        }
+        self.take_namespace_change(Change::One((name.to_owned(), SeenNamespace::from_object(object))))
     }
 
     /// Takes a change of workloads of installations, each with its UID and namespace. Returns the namespaces that are protected

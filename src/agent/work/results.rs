@@ -11,14 +11,12 @@ use super::context::is_listed;
 use super::entry::Entry;
 use super::explain;
 use super::index::Seen;
-use super::namespaces::SeenNamespace;
 use super::orphans::{self, Copy};
 use super::pods;
 use super::problem::Problem;
 use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
-use super::watch::Change;
 use super::worker::{Done, Objection, Worker, entry_of};
 use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::crd::condition::find_condition;
@@ -103,12 +101,12 @@ impl Worker {
 
     fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
+        let mut changed = Vec::new();
         if let (Some(key), Ok(applied)) = (task.key(), &result)
             && key.is_core("Namespace")
         {
             // What lies in it does not wait for the watch.
-            let seen = SeenNamespace::from_object(&applied.object);
-            self.namespaces.take_namespace_change(Change::One((key.name.clone(), seen)));
+            changed = self.namespaces.take_applied_namespace(&key.name, &applied.object);
         }
         let before = entry.applied_reason().to_owned();
         let is_left = result.as_ref().is_ok_and(|applied| applied.left);
@@ -162,6 +160,7 @@ impl Worker {
         if key.is_core("Namespace") && is_applied {
             self.wake_namespace(&key.name, now);
         }
+        self.on_namespaces(&changed);
         if missing {
             self.restore_namespace(task, now);
         }

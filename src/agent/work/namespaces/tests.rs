@@ -119,11 +119,14 @@ fn a_copy_waits_until_its_namespace_is_seen() {
     assert_eq!(missing(&namespaces, &of("", "ConfigMap", "old")), None);
     let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "new");
     assert_eq!(missing(&namespaces, &itself), None, "it may be created");
-    let seen = SeenNamespace::from_object(&json!({"metadata": {"labels": {LABEL_PLACED_BY: "ffffffff"}}}));
-    assert_eq!(namespaces.take_namespace_change(Change::One(("new".to_owned(), seen))), ["new"]);
+    let answered = json!({"metadata": {"labels": {LABEL_PLACED_BY: "ffffffff"}}});
+    assert_eq!(namespaces.take_applied_namespace("new", &answered), ["new"]);
     assert_eq!(missing(&namespaces, &copy), None);
     let refused = namespaces.check_adoption(&copy, None).map(|problem| problem.reason);
     assert_eq!(refused, Some(applied::ALREADY_EXISTS), "its labels were read");
+    // What the watch knows may be newer than an answer.
+    assert_eq!(namespaces.take_applied_namespace("prod-cp", &json!({})), [""; 0]);
+    assert!(namespaces.check_refusal(&of("", "ConfigMap", "prod-cp"), "{}").is_some(), "it is protected still");
 }
 
 #[test]
