@@ -79,11 +79,14 @@ mod tests {
         );
         live["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] = "strange".into();
         let unset = take_metadata(&mut manifest, &live);
-        assert_eq!(unset, ["label `a` of `data`", "label `b` of `data`"]);
+        assert_eq!(unset, ["label `a` of claim template `data`", "label `b` of claim template `data`"]);
         let metadata = json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}});
         assert_eq!(manifest, set_with_templates(metadata, "ours"), "what has no namesake stays");
         live["spec"]["volumeClaimTemplates"][1]["metadata"] = json!({"name": "data"});
-        assert_eq!(take_metadata(&mut manifest, &live), ["annotation `c` of `data`", "label `a` of `data`"]);
+        assert_eq!(
+            take_metadata(&mut manifest, &live),
+            ["annotation `c` of claim template `data`", "label `a` of claim template `data`"]
+        );
         assert_eq!(manifest, set_with_templates(json!({"name": "data"}), "ours"));
         assert_eq!(take_metadata(&mut manifest, &live), [""; 0]);
     }
