@@ -161,7 +161,7 @@ fn a_part_of_a_set_of_keys_on_this_machine_is_refused_by_its_folder_before_anyth
         }
     }
     let named = format!("the keys in {} cannot be used", folder.display());
-    let told = [&named, "`ca.key` is missing from the keys of the control plane", "move it away"];
+    let told = [&named, "`ca.key` is missing from the keys of the control plane", "move the folder away"];
     template().fails(1, &told);
     for more in [&[][..], &["--dry-run=server"]] {
         sandbox.run(&[&INSTALL, more].concat()).fails(1, &told);

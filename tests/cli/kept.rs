@@ -263,7 +263,7 @@ fn what_others_applied_is_known_by_its_managers_and_not_by_what_is_kept_of_it() 
             refused.fails(6, &["was applied by argocd\\u{1b}[2J", "template control-plane demo", "--adopt"]);
         }
         let rollback = sandbox.run(&["rollback", "demo"]);
-        assert!(rollback.succeeds().contains("it was applied by argocd\\u{1b}[2J"), "{rollback:?}");
+        assert!(rollback.succeeds().contains("It was applied by argocd\\u{1b}[2J"), "{rollback:?}");
     }
 }
 
@@ -353,6 +353,6 @@ fn a_forged_record_gives_the_agent_no_rights() {
     }
     // A comparison names it and writes nothing.
     let dry = sandbox.run(&["diff", "agent", "west", "--version", "v0.6.1", "--reuse-values"]);
-    assert!(dry.stderr.contains("needs them again: placement.allowRBACKinds"), "{dry:?}");
+    assert!(dry.stderr.contains("requires these values again: placement.allowRBACKinds"), "{dry:?}");
     assert_eq!(*writes.lock().unwrap(), [""; 0]);
 }

@@ -123,7 +123,7 @@ impl Case {
     async fn around(&self, deployment: &Value) -> Result<(), String> {
         let (client, namespace) = (&self.client, self.plan.package.namespace.as_str());
         match probe::run_probe(client, deployment, Duration::from_millis(1500)).await.map_err(|e| chain(&e))? {
-            Probed::Unknown(why) if why.contains("did not end") => {}
+            Probed::Unknown(why) if why.contains("did not finish") => {}
             Probed::Unknown(why) => return Err(why),
             Probed::Said(outcome) => panic!("no pod runs here: {outcome:?}"),
         }

@@ -168,7 +168,7 @@ async fn what_exists_without_a_rule_for_its_kind_is_ready_with_a_note() {
     let revision = tokio::time::timeout(Duration::from_secs(60), revision).await.expect("the set has a revision");
     case.engine.wait_for_targets(&[target(&case, "apps", "ControllerRevision", &revision)], within(30)).await.unwrap();
     let told = case.events.lock().unwrap().clone();
-    let noted = |event: &Event| matches!(event, Event::Ready { object, note: Some(note), .. } if object.name == revision && note.contains("no rule"));
+    let noted = |event: &Event| matches!(event, Event::Ready { object, note: Some(note), .. } if object.name == revision && note.contains("cannot be checked"));
     assert!(told.iter().any(noted), "{told:?}");
     remove(&case).await;
 }

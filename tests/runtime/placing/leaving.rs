@@ -173,7 +173,7 @@ async fn a_better_place_is_taken_by_command() {
         pod.requests.insert("cpu".to_owned(), 12_000);
     }
     members.iter().find(|member| member.name == from).unwrap().observed.set_nodes_and_pods(nodes, pods);
-    wait("it is worth it", async || rebalance(&["--dry-run"]).contains("stays free")).await;
+    wait("it is worth it", async || rebalance(&["--dry-run"]).contains("would be free there")).await;
     assert_eq!(fleet.record(&policy).await.running, None, "nothing was written");
     assert!(rebalance(&[]).contains("The scheduler moves 1 group now"));
     wait("it moves", async || {
