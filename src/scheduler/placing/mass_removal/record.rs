@@ -70,8 +70,8 @@ pub(in crate::scheduler::placing) fn frozen_event(cause: &str, frozen: &FrozenRe
     let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
     let text = format!(
         "{cause} would remove {} copies ({}). This is more than a tenth of all copies, or more than the limit for one \
-         hour, so the scheduler removes none of them. The first are: {}. To allow the removals: `fleetctl rebalance \
-         --continue {cause}`; otherwise undo the edit",
+         hour, so the scheduler removes none of them. To allow the removals: `fleetctl rebalance --continue {cause}`; \
+         otherwise undo the edit. The first are: {}",
         frozen.count(),
         first_of(copies, NAMED, ", "),
         frozen.first.join(", ")
