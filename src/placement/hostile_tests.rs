@@ -17,6 +17,7 @@ use super::inventory::{Part, read_inventory};
 use super::live;
 use super::matching::{Direct, Policy};
 use crate::api::lenient::Lenient;
+use crate::api::util::thread_cpu_time::thread_cpu_time;
 use crate::api::{Cluster, ClusterReport, Schedule};
 
 /// Most bytes of an object that an API server stores.
@@ -45,12 +46,6 @@ impl Costs {
         let grown = read_memory("VmHWM:").saturating_sub(self.resident);
         assert!(grown < MOST_MEMORY || std::env::var_os("PROPTEST_CASES").is_none(), "{grown} KiB for one input");
     }
-}
-
-/// CPU time of this thread; on a busy machine time by the clock says nothing. Zero where the system does not tell.
-fn thread_cpu_time() -> Duration {
-    let of_thread = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Duration::from_nanos(of_thread.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
 /// A line of the memory of this process, in KiB. Zero where the system does not tell.

@@ -1,8 +1,9 @@
 //! Everything that a user can get wrong in values, and how it is said. None of it panics, takes long, or shows a secret.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
+use crate::api::util::thread_cpu_time::thread_cpu_time;
 
 /// Builds the test chart's values with what a test adds.
 fn build(add: impl FnOnce(ValuesBuilder) -> ValuesBuilder) -> Result<ValuesTree, Diagnostics> {
@@ -164,18 +165,9 @@ fn what_one_source_has_wrong_hides_nothing_of_the_others() {
     assert!(!shown(missing).contains("missing"));
 }
 
-/// Returns the CPU time of this thread; on a busy machine time by the clock says nothing.
-fn busy() -> Duration {
-    let of_thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = of_thread.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    nanoseconds.map_or_else(|| START.elapsed(), Duration::from_nanos)
-}
-
-static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-
 #[test]
 fn a_mistake_costs_little_time() {
-    let start = busy();
+    let start = thread_cpu_time();
     let deep = "[".repeat(200_000);
     let wide = format!("etcd: {{{}}}", (0..30_000).map(|n| format!("k{n}: {n}")).collect::<Vec<_>>().join(", "));
     let twice = "a: 1\n".repeat(30_000);
@@ -190,7 +182,7 @@ fn a_mistake_costs_little_time() {
         assert!(build(|values| values.file("x.yaml", text.as_bytes())).is_err());
     }
     assert!(build(|values| values.set(SetKind::Value, &many_sets.join(","))).is_ok());
-    let spent = busy().saturating_sub(start);
+    let spent = thread_cpu_time().saturating_sub(start);
     assert!(spent < Duration::from_secs(20), "{spent:?}");
 }
 
