@@ -334,11 +334,31 @@ async fn what_others_make_between_the_look_and_the_write_is_let_go_of_and_not_de
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_made_while_a_removal_is_at_work_goes_too() {
+    // The controller makes one for each member as long as the set stands, be it after the first look at them.
+    remove_with_late_claim("late-claim", |case| {
+        Match::verb("list").path(&format!("{}/persistentvolumeclaims", case.namespace))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_a_slow_controller_makes_after_the_last_look_goes_too() {
+    // The record goes after everything else.
+    remove_with_late_claim("later-claim", |case| {
+        Match::verb("delete").path(&format!("{}/secrets/{}", case.namespace, case.engine.owner().record_name()))
+    })
+    .await;
+}
+
+/// Installs and removes with the data, and makes one more claim of the set when the given request is answered.
+async fn remove_with_late_claim(name: &str, request: impl Fn(&Case) -> Match) {
     let proxy = Proxy::start(&Bed::here().unwrap(), &cluster()).unwrap();
-    let case = Case::through(&proxy.kubeconfig(), "late-claim").await;
+    let case = Case::through(&proxy.kubeconfig(), name).await;
+    // The namespace stays, and with it what is made in it.
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
+    case.server().create_object(&Kind::needed_versions("", "Namespace").remove(0), &namespace).await.unwrap();
     case.install(&objects(&case)).await.unwrap();
     wait_for_claim(&case, CLAIM).await;
-    // The controller makes one for each member as long as the set stands, be it after the first look at them.
     let mut late = case.get("", "PersistentVolumeClaim", CLAIM).await.unwrap();
     late["metadata"] =
         json!({"name": "data-etcd-1", "namespace": case.namespace, "labels": late["metadata"]["labels"]});
@@ -346,12 +366,14 @@ async fn a_claim_that_is_made_while_a_removal_is_at_work_goes_too() {
     let file = case.folder.path().join("claim.json");
     std::fs::write(&file, late.to_string()).unwrap();
     let make = move || Bed::here().unwrap().kubectl(&cluster(), &["create", "-f", file.to_str().unwrap()]).unwrap();
-    let claims = Match::verb("list").path(&format!("{}/persistentvolumeclaims", case.namespace));
-    proxy.on(claims, When::Nth(1), proxy::Action::then(move |_| assert!(make().contains("created"))));
+    proxy.on(request(&case), When::Nth(1), proxy::Action::then(move |_| assert!(make().contains("created"))));
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
-    assert!(removed.leftovers.is_empty() && removed.kept.is_empty(), "{removed:?}");
+    let kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+    assert!(removed.leftovers.is_empty() && kept == ["Namespace"], "{removed:?}");
     assert!(removed.deleted.iter().any(|object| object.name == "data-etcd-1"), "{:?}", removed.deleted);
-    assert!(dump(&case).await.is_empty());
+    assert!(case.get("", "PersistentVolumeClaim", "data-etcd-1").await.is_none());
+    assert!(!case.events.lock().unwrap().iter().any(|event| matches!(event, Event::RecordLost { .. })));
+    case.sweep().await;
 }
 
 #[tokio::test]

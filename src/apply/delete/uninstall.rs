@@ -32,6 +32,19 @@ use crate::k8s::object::{ObjectRef, is_terminating, object_annotation, object_ui
 use crate::k8s::request::server::Server;
 use crate::k8s::run_event::{Done, Event};
 
+/// Number of times that a removal is repeated for claims that were made after their set was deleted: each costs a search
+/// of the cluster.
+const LATE_CLAIM_LOOKS: usize = 3;
+
+/// Which look of a removal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// The first.
+    First,
+    /// A later one: its own removal has deleted the record.
+    ForLateClaims,
+}
+
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]
 pub struct Removal {
@@ -91,15 +104,43 @@ impl Engine {
     /// have written the journal (nothing was written then), [`Error::Stuck`] when objects do not go away in time,
     /// [`inventory::Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
-        let removed = match self.uninstall_seen(&removal).await {
+        let removed = match self.uninstall_seen(&removal, Look::First).await {
             // The run that was waited for, or seen, has removed all of it.
-            Err(Error::Inventory(inventory::Error::PlanOutdated)) => self.uninstall_seen(&removal).await,
+            Err(Error::Inventory(inventory::Error::PlanOutdated)) => self.uninstall_seen(&removal, Look::First).await,
             done => done,
+        };
+        let removed = match removed {
+            Ok(removed) => self.remove_late_claims(&removal, removed).await,
+            failed => failed,
         };
         self.release_failed_run(removed).await
     }
 
-    async fn uninstall_seen(&self, removal: &Removal) -> Result<Removed, Error> {
+    /// Removes claims that the search found at the end: a controller that is slow makes them of a set after that set is
+    /// gone, and nothing says when it has done so. What somebody has installed since is left alone.
+    async fn remove_late_claims(&self, removal: &Removal, mut removed: Removed) -> Result<Removed, Error> {
+        for _ in 0..LATE_CLAIM_LOOKS {
+            if !removed.leftovers.iter().any(|left| left.object.is_kind("", "PersistentVolumeClaim")) {
+                break;
+            }
+            let state = crate::inventory::store::load_state(&self.server(), &self.owner).await?;
+            if state.journal.is_some() || state.record.is_some_and(|record| record.phase != Phase::Removed) {
+                break;
+            }
+            let again = match self.uninstall_seen(removal, Look::ForLateClaims).await {
+                Err(Error::Inventory(inventory::Error::PlanOutdated)) => break,
+                done => done?,
+            };
+            let is_last = again.deleted.is_empty();
+            removed.add_later_look(again);
+            if is_last {
+                break;
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn uninstall_seen(&self, removal: &Removal, look: Look) -> Result<Removed, Error> {
         let server = self.server();
         let namespaces = Kind::from_table("", "Namespace");
         let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
@@ -117,7 +158,7 @@ impl Engine {
             result.nothing_found = true;
         } else {
             let found = labelled.ours.len() + claims.len();
-            if state.is_empty() && found > 0 {
+            if state.is_empty() && found > 0 && look == Look::First {
                 self.events.send_event(Event::RecordLost { found });
             }
             let install_uid = install_uid(&state, namespace.as_ref());
