@@ -107,12 +107,16 @@ fn read_copy_status(schedule: &Schedule) -> Value {
 
 /// Returns whether the status of a Job or a bare Pod says that it is over.
 pub fn is_finished(resource: &Value) -> bool {
-    resource["conditions"].as_array().is_some_and(|all| {
-        all.iter().any(|condition| {
-            condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
-        })
-    }) || resource["phase"] == "Succeeded"
-        || resource["phase"] == "Failed"
+    has_failed(resource) || is_condition_true(resource, "Complete") || resource["phase"] == "Succeeded"
+}
+
+fn has_failed(resource: &Value) -> bool {
+    is_condition_true(resource, "Failed") || resource["phase"] == "Failed"
+}
+
+fn is_condition_true(resource: &Value, type_: &str) -> bool {
+    let mut conditions = resource["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }
 
 /// Returns whether the copy of a Job or of a bare Pod has started and is not over.
@@ -124,6 +128,26 @@ pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
 /// Returns whether the copy of a Job or of a bare Pod is over.
 pub fn has_ended(schedule: &Schedule, facts: &Facts) -> bool {
     facts.workload.runs_once() && is_finished(&read_copy_status(schedule))
+}
+
+/// Returns whether copies of a Job or of a bare Pod say that it is over: one of them failed, a whole one is complete, or the
+/// shares that are complete have all of its completions. A share alone says nothing of the others; one that has no
+/// completions is complete at once.
+pub fn are_over<'a>(copies: impl IntoIterator<Item = &'a Schedule>, facts: &Facts) -> bool {
+    let asked = match facts.workload {
+        Workload::Job { completions, .. } => completions,
+        _ => None,
+    };
+    let mut complete = None;
+    for schedule in copies.into_iter().filter(|schedule| has_ended(schedule, facts)) {
+        let share = schedule.spec.share.as_ref().and_then(|share| share.completions);
+        let (Some(_), Some(share)) = (asked, share) else { return true };
+        if has_failed(&read_copy_status(schedule)) {
+            return true;
+        }
+        complete = Some(complete.unwrap_or(0_i64).saturating_add(share.max(0)));
+    }
+    complete.is_some_and(|complete| asked.is_none_or(|asked| complete >= asked))
 }
 
 /// Returns what the agent of a cluster last reported of a copy, for a move. Counts are those of pods, which Kubernetes
@@ -344,5 +368,48 @@ mod tests {
         // A Schedule without an epoch, and an agent that knows none.
         assert!(!is_answered(&schedule(0, &json!({})), &cluster_with_status(&json!({"answered": "x"})), "x"));
         assert!(is_answered(&schedule(0, &json!({"epoch": 0})), &cluster_with_status(&json!({"answered": "x"})), "x"));
+    }
+
+    /// A Job, and copies of it with the given completions, of which none is a whole copy, and conditions.
+    fn say_over(completions: Option<i64>, copies: &[(Option<i64>, &[&str])]) -> bool {
+        let mut manifest = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once", "namespace": "shop"},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+        manifest["spec"]["completions"] = json!(completions);
+        manifest["spec"]["parallelism"] = json!(2);
+        let facts = Facts::from_manifest(&manifest).unwrap();
+        let copies: Vec<Schedule> = copies
+            .iter()
+            .map(|(share, types)| {
+                let conditions: Vec<_> = types.iter().map(|type_| json!({"type": type_, "status": "True"})).collect();
+                let resource = json!({ "conditions": conditions }).to_string();
+                let mut copy = schedule(1, &json!({ "resource": resource }));
+                copy.spec.share = share.map(|completions| {
+                    build_schedule_share("east", Some(Share::Job { completions, parallelism: completions.min(1) }))
+                });
+                copy
+            })
+            .collect();
+        are_over(&copies, &facts)
+    }
+
+    #[test]
+    fn a_divided_job_is_over_when_all_of_it_is() {
+        let (complete, failed): (&[&str], &[&str]) = (&["Complete"], &["Failed"]);
+        for (completions, copies, expected) in [
+            (Some(3), &[(None, complete), (None, &[])][..], true),
+            (Some(3), &[(Some(2), complete), (Some(1), &[])], false),
+            (Some(3), &[(Some(2), complete), (Some(1), complete)], true),
+            (Some(3), &[(Some(2), &[]), (Some(1), failed)], true),
+            // A share of nothing is complete before the others have begun.
+            (Some(1), &[(Some(1), &[]), (Some(0), complete)], false),
+            (Some(1), &[(Some(0), complete)], false),
+            (Some(0), &[(Some(0), complete)], true),
+            // A part that had no room.
+            (Some(5), &[(Some(2), complete), (Some(2), complete)], false),
+            (None, &[(None, complete)], true),
+            (Some(3), &[], false),
+        ] {
+            assert_eq!(say_over(completions, copies), expected, "{completions:?} {copies:?}");
+        }
     }
 }

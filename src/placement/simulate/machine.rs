@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
     /// Returns whether all that runs once of a group is over.
     fn is_all_over(&self, name: &str) -> bool {
         self.list_moved_members(name)
-            .all(|facts| self.list_known_copies(&facts.key).any(|(_, copy)| live::has_ended(copy, facts)))
+            .all(|facts| live::are_over(self.list_known_copies(&facts.key).map(|(_, copy)| copy), facts))
     }
 
     /// Plays the moves of a group until it stays where it is.

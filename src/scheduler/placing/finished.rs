@@ -19,15 +19,14 @@ impl Store {
         copies.filter(|(_, schedule)| source.is_source_of(schedule)).collect()
     }
 
-    /// Returns whether a Job or a bare Pod is over, by its own status or by that of a copy: no further copy of it is made.
+    /// Returns whether a Job or a bare Pod is over, by its own status or by that of its copies: no further copy of it is made.
     pub(super) fn is_over(&self, source: &Source) -> bool {
         if !source.facts.workload.runs_once() {
             return false;
         }
+        let copies = self.copies_of(&source.facts.key).map(|(_, schedule)| schedule);
         live::is_finished(&source.status)
-            || self
-                .copies_of(&source.facts.key)
-                .any(|(_, schedule)| source.is_source_of(schedule) && live::has_ended(schedule, &source.facts))
+            || live::are_over(copies.filter(|schedule| source.is_source_of(schedule)), &source.facts)
     }
 
     /// Returns whether an object is over and has no copy in a cluster, so that none is made there.

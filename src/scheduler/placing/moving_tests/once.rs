@@ -4,7 +4,7 @@
 use super::*;
 
 impl Scene {
-    fn job(&mut self, namespace: &str) -> ObjectKey {
+    pub(super) fn job(&mut self, namespace: &str) -> ObjectKey {
         let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
         let spec = json!({"template": {"spec": pod}});
         self.put(namespace, "batch", "Job", json!({"metadata": {"name": "once"}, "spec": spec}))
@@ -26,7 +26,7 @@ impl Scene {
     }
 
     /// Plays an agent whose copies of a kind say this.
-    fn report_resource(&mut self, cluster: &str, kind: &str, resource: &Value) {
+    pub(super) fn report_resource(&mut self, cluster: &str, kind: &str, resource: &Value) {
         self.agent(cluster, true);
         for mut schedule in self.schedules(cluster) {
             if schedule.spec.source_ref.kind == kind {
@@ -56,7 +56,7 @@ fn running() -> Value {
     json!({"startTime": "2026-01-01T00:00:00Z", "active": 1})
 }
 
-fn complete() -> Value {
+pub(super) fn complete() -> Value {
     json!({"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Complete", "status": "True"}]})
 }
 

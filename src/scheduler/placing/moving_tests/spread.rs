@@ -1,5 +1,6 @@
 //! Moves of groups that are divided over clusters, or copied to all: what leaves a cluster is made up for first.
 
+use super::once::complete;
 use super::*;
 use crate::placement::moves::{ClusterAmounts, MoveCause};
 
@@ -246,4 +247,28 @@ async fn a_policy_that_divides_or_no_longer_does_loses_no_pod() {
         spread.turn(3);
     }
     assert_eq!((spread.target().values().collect::<Vec<_>>(), spread.sum()), (vec![&1], 3));
+}
+
+#[tokio::test]
+async fn a_share_of_a_job_that_is_complete_says_nothing_of_the_others() {
+    let mut scene = Spread::new(
+        &json!({"spreadMode": "Divide", "topologyKey": "region", "percentageSplit": [
+        {"topologyValue": "east", "percentage": 60}, {"topologyValue": "west", "percentage": 40}]}),
+        2,
+    )
+    .scene;
+    let job = scene.job("shop");
+    scene.settle(&job);
+    let completions = |scene: &Scene, cluster: &str| {
+        let copies = scene.schedules(cluster);
+        let copy = copies.iter().find(|one| one.spec.source_ref.kind == "Job")?;
+        copy.spec.share.as_ref().and_then(|share| share.completions)
+    };
+    assert_eq!((completions(&scene, "east"), completions(&scene, "west")), (Some(1), Some(0)));
+    scene.report_resource("west", "Job", &complete());
+    // Somebody deletes the copy that has not run yet.
+    let lost = scene.schedules("east").into_iter().find(|one| one.spec.source_ref.kind == "Job").unwrap();
+    scene.placing.store.apply_change(Change::Schedule(Seen::Gone(lost)), Instant::now());
+    scene.settle(&job);
+    assert_eq!(completions(&scene, "east"), Some(1), "it is made again");
 }

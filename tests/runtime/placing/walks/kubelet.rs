@@ -89,7 +89,12 @@ pub(super) fn play_member(tasks: &mut JoinSet<()>, member: usize, client: &Clien
         let Seen::There(job) = seen else { return };
         let namespace = job.namespace().unwrap_or_default();
         let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        if is_ours(&namespace) && conditions.iter().any(|one| one.type_ == "Complete" && one.status == "True") {
+        // A share of nothing is complete without a pod.
+        let is_empty = job.spec.as_ref().is_some_and(|spec| spec.completions == Some(0));
+        if is_ours(&namespace)
+            && !is_empty
+            && conditions.iter().any(|one| one.type_ == "Complete" && one.status == "True")
+        {
             facts.job_is_complete(&namespace, member, &job.uid().unwrap_or_default());
         }
     }));
