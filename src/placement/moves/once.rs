@@ -21,7 +21,6 @@ fn step_once_at_rest(view: View<'_>) -> MoveStep {
     }
     let target = record.target.keys().next().map(String::as_str);
     if target.is_none()
-        && !record.finished
         && view.cluster_names().into_iter().any(|cluster| view.is_live(cluster) && view.cluster_exists(cluster))
     {
         // No record says where it is. To write it down is no decision.

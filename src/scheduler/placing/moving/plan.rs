@@ -71,7 +71,10 @@ pub(in crate::scheduler::placing) fn plan_move(
     let written = next.as_ref().unwrap_or(&record);
     let begins = record.running.is_none() && written.running.is_some();
     if let Some(decided) = &mut decided {
-        let is_open = target_amounts(decided) != written.target || (written.running.is_some() && !begins);
+        // What is over and is nowhere any more goes nowhere: nothing is waited for.
+        let is_over_and_gone = is_over && written.target.is_empty();
+        let is_open =
+            !is_over_and_gone && target_amounts(decided) != written.target || (written.running.is_some() && !begins);
         decided.waits = is_open && !decided.suspended;
     }
     if let Some(proposal) = proposal.as_ref().filter(|_| decided.as_ref().is_some_and(|decided| !decided.waits)) {

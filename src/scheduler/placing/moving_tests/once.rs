@@ -17,7 +17,7 @@ impl Scene {
     }
 
     /// The status of the source becomes what its copies say, as the watch brings it.
-    fn report_source(&mut self, key: &ObjectKey, status: &Value) {
+    pub(super) fn report_source(&mut self, key: &ObjectKey, status: &Value) {
         let (kind, mut body) = self.bodies[key].clone();
         body["metadata"]["resourceVersion"] = json!(self.next_version());
         body["status"] = status.clone();
@@ -39,7 +39,7 @@ impl Scene {
         }
     }
 
-    fn copies_of_kind(&self, cluster: &str, kind: &str) -> usize {
+    pub(super) fn copies_of_kind(&self, cluster: &str, kind: &str) -> usize {
         self.schedules(cluster).iter().filter(|one| one.spec.source_ref.kind == kind).count()
     }
 

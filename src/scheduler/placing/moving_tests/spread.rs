@@ -2,6 +2,7 @@
 
 use super::once::complete;
 use super::*;
+use crate::api::crd::condition::find_condition;
 use crate::placement::moves::{ClusterAmounts, MoveCause};
 
 const NAMES: [&str; 3] = ["east", "north", "west"];
@@ -271,4 +272,31 @@ async fn a_share_of_a_job_that_is_complete_says_nothing_of_the_others() {
     scene.placing.store.apply_change(Change::Schedule(Seen::Gone(lost)), Instant::now());
     scene.settle(&job);
     assert_eq!(completions(&scene, "east"), Some(1), "it is made again");
+}
+
+#[tokio::test]
+async fn a_finished_job_is_recorded_where_it_is_when_its_policy_is_back() {
+    let mut scene = Spread::new(&Value::Null, 2).scene;
+    // In a group of its own.
+    let job = scene.job("tools");
+    scene.settle(&job);
+    let home = scene.record(&job).target.into_keys().next().unwrap();
+    scene.report_resource(&home, "Job", &complete());
+    scene.report_source(&job, &complete());
+    scene.settle(&job);
+    let both = json!({"spreadMode": "Duplicate", "topologyKey": "region"});
+    for constraints in [both, Value::Null] {
+        scene.policy["spec"]["spreadConstraints"] = constraints;
+        scene.put_policy();
+        scene.settle(&job);
+    }
+    let gone: SchedulePolicy = serde_json::from_value(scene.policy.clone()).unwrap();
+    scene.placing.store.apply_change(Change::Policy(Seen::Gone(gone)), Instant::now());
+    scene.settle(&job);
+    scene.put_policy();
+    scene.settle(&job);
+    assert_eq!(scene.record(&job).target, amounts(&[(&home, 1)]));
+    let conditions = scene.group(&job).status.unwrap().conditions;
+    assert_eq!(find_condition(&conditions, "Scheduled").unwrap().reason, "Placed");
+    assert_eq!(NAMES.map(|name| scene.copies_of_kind(name, "Job")).iter().sum::<usize>(), 1);
 }
