@@ -160,6 +160,15 @@ pub fn read_copy_report(schedule: &Schedule) -> SeenReport {
     SeenReport { available, served, finished: status.finished == Some(true), removed: is_removed }
 }
 
+/// Returns how many pods of a copy are available that has `all` pods of its source: its report says whether all of them
+/// are, and its status how many if they are not.
+pub fn available_of_whole(schedule: &Schedule, all: i64) -> i64 {
+    if read_copy_report(schedule).available > 0 {
+        return all;
+    }
+    read_copy_status(schedule)["availableReplicas"].as_i64().unwrap_or(0).clamp(0, all.max(0))
+}
+
 /// Returns whether the agent of a cluster answered what it was asked, and has tried the Schedule as it is now.
 pub fn is_answered(schedule: &Schedule, cluster: &crate::api::Cluster, asked: &str) -> bool {
     let answered = cluster.status.as_ref().and_then(|status| status.answered.as_deref());

@@ -26,9 +26,11 @@ fn share_amount(share: Option<&ScheduleShare>, all: i64) -> i64 {
 
 fn read_amounts(store: &Store, (cluster, schedule): (&str, &Schedule), all: i64) -> Amounts {
     let asked = share_amount(schedule.spec.share.as_ref(), all);
-    let said = live::read_copy_report(schedule).available;
-    // A copy of all pods reports whether it has them.
-    let available = if has_own_share(schedule) { said } else { said.min(1).saturating_mul(all) };
+    let available = if has_own_share(schedule) {
+        live::read_copy_report(schedule).available
+    } else {
+        live::available_of_whole(schedule, all)
+    };
     let epoch = schedule.status.as_ref().and_then(|status| status.epoch);
     let is_current =
         store.clusters.get(cluster) == Some(&true) && epoch.is_none_or(|epoch| epoch == schedule.spec.epoch);

@@ -22,9 +22,13 @@ fn put_web(hub: &mut Hub, annotations: &Value) -> ObjectKey {
     hub.put("apps", "Deployment", json!({"metadata": {"name": "web", "annotations": annotations}, "spec": spec}))
 }
 
-/// Reports that so many pods of the copies in a cluster are available.
+/// Reports that so many pods of the copies in a cluster are available; of copies of all pods, whether they are.
 fn report_available(hub: &mut Hub, cluster: &str, available: i64) {
-    hub.report(cluster, &json!({}));
+    report_status(hub, cluster, available, &json!({}));
+}
+
+fn report_status(hub: &mut Hub, cluster: &str, available: i64, resource: &Value) {
+    hub.report(cluster, resource);
     for mut schedule in hub.schedules(cluster) {
         hub.version += 1;
         schedule.metadata.resource_version = Some(hub.version.to_string());
@@ -87,6 +91,34 @@ fn a_share_of_a_group_without_amounts_falls_last() {
     });
     let halves = Decided { targets: targets.into(), ..decided(&[]) };
     divide(&mut hub, &json!({}), |hub| hub.plan(&web, Some(&halves)));
+}
+
+#[test]
+fn a_copy_of_all_pods_that_lacks_some_gives_up_none_of_the_others() {
+    let mut hub = Hub::new();
+    let web = put_web(&mut hub, &json!({"fleet-scheduler.io/cluster": "east"}));
+    let whole = decided_directly(&web, &[("east", None)]);
+    let made = object_plan::plan_object(&hub.store, &web, Some(&whole));
+    hub.execute(&made);
+    // It was scaled a moment ago.
+    let some = json!({"availableReplicas": 4});
+    report_status(&mut hub, "east", 0, &some);
+    let onto = json!({"fleet-scheduler.io/spread-onto": "east,west"});
+    put_web(&mut hub, &onto);
+    let halves = decided_directly(&web, &[("east", Some(3)), ("west", Some(3))]);
+    let first = object_plan::plan_object(&hub.store, &web, Some(&halves));
+    hub.execute(&first);
+    assert_eq!((shares(&hub, "east"), shares(&hub, "west")), (vec![None], vec![Some(3)]));
+    report_status(&mut hub, "east", 0, &some);
+    report_available(&mut hub, "west", 2);
+    put_web(&mut hub, &onto);
+    let second = object_plan::plan_object(&hub.store, &web, Some(&halves));
+    assert_eq!(writes(&second).0, none(), "a pod is missing");
+    report_available(&mut hub, "west", 3);
+    put_web(&mut hub, &onto);
+    let last = object_plan::plan_object(&hub.store, &web, Some(&halves));
+    hub.execute(&last);
+    assert_eq!((shares(&hub, "east"), shares(&hub, "west")), (vec![Some(3)], vec![Some(3)]));
 }
 
 /// Places the Deployment, and returns the replicas that its new copy begins with.

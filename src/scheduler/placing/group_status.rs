@@ -1,10 +1,13 @@
 //! The status of a group: where its members went, how far their copies are, and why nothing better was found.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::decide::{Decided, ROWS};
 use super::faults::CopyFaults;
 use super::group_context::GroupContext;
+use super::place::cluster_of;
 use crate::api::crd::condition;
 use crate::api::crd::group::conditions::{APPLIED, AVAILABLE, SCHEDULED};
 use crate::api::crd::group::{DecisionRecord, ObjectRef};
@@ -72,7 +75,7 @@ impl GroupContext<'_> {
         status.scheduled = decided.scheduled;
         status.target_clusters = if decided.suspended {
             // What runs stays where it is, and the decision is made again when it counts.
-            old.target_clusters.clone()
+            self.kept_targets(old)
         } else {
             self.clusters_to_record(decided)
         };
@@ -113,6 +116,17 @@ impl GroupContext<'_> {
         condition::set_condition(&mut status.conditions, scheduled);
     }
 
+    /// Returns where a group is recorded, else where its copies are: a group of what runs already may be new.
+    fn kept_targets(&self, old: &ScheduleGroupStatus) -> Vec<String> {
+        if !old.target_clusters.is_empty() {
+            return old.target_clusters.clone();
+        }
+        let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
+        let live = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        let clusters: BTreeSet<&str> = live.map(|(at, _)| cluster_of(at)).collect();
+        clusters.into_iter().map(str::to_owned).collect()
+    }
+
     /// Keeps what is recorded of a group that moves, or waits for its move; under mass-loss protection it says so.
     fn keep_waiting_placement(&self, status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
         keep_placement(status, old);
@@ -130,6 +144,7 @@ impl GroupContext<'_> {
     /// Keeps what is recorded of a group that no policy matches any more.
     fn keep_decision(&self, status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
         keep_placement(status, old);
+        status.target_clusters = self.kept_targets(old);
         let kept = "existing copies are kept and still follow their source";
         let broken = self.known.map(|group| &group.spec.policy.name).filter(|name| self.store.broken.contains(*name));
         let (reason, message) = match broken {

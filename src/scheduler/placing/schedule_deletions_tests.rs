@@ -523,6 +523,30 @@ fn a_suspended_group_is_not_edited() {
     assert_eq!(hub.recorded(&web).status.unwrap().proposed_clusters, none());
 }
 
+#[test]
+fn a_new_group_of_what_runs_says_where_it_runs_though_nothing_is_decided() {
+    let mut hub = Hub::new();
+    let web = hub.web(3);
+    hub.settle(&web, &decided(&["east"]));
+    let forget = |hub: &mut Hub| {
+        let mut group = hub.recorded(&web);
+        group.status = None;
+        hub.store.apply_change(Change::Group(Seen::There(group)), hub.now);
+    };
+    forget(&mut hub);
+    let suspended = Decided { suspended: true, proposed: vec!["west".to_owned()], ..decided(&["west"]) };
+    let plan = hub.plan(&web, Some(&suspended));
+    hub.execute(&plan);
+    assert_eq!(hub.recorded(&web).status.unwrap().target_clusters, ["east"]);
+    forget(&mut hub);
+    let policy = hub.store.policies["all"].clone();
+    hub.store.apply_change(Change::Policy(Seen::Gone(policy)), hub.now);
+    hub.store.mark_all(hub.now);
+    let plan = hub.plan(&web, None);
+    hub.execute(&plan);
+    assert_eq!(hub.recorded(&web).status.unwrap().target_clusters, ["east"]);
+}
+
 /// Returns the spec of a policy that comes before others, with a selector of clusters.
 fn build_first_spec(selector: &Value) -> Value {
     json!({"namespaceSelector": {}, "priority": 9,

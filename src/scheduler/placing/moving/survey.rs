@@ -101,10 +101,14 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns what is reported of the copy of a member; nothing of one that is being deleted.
-    fn report(&self, key: &ObjectKey, cluster: &str) -> SeenReport {
+    /// Returns the copy of a member in a cluster, unless it is being deleted.
+    fn live_copy(&self, key: &ObjectKey, cluster: &str) -> Option<&'a Schedule> {
         let copy = self.store.copy_in(key, cluster).map(|(_, schedule)| schedule);
-        let copy = copy.filter(|schedule| schedule.metadata.deletion_timestamp.is_none());
-        copy.map(live::read_copy_report).unwrap_or_default()
+        copy.filter(|schedule| schedule.metadata.deletion_timestamp.is_none())
+    }
+
+    fn report(&self, key: &ObjectKey, cluster: &str) -> SeenReport {
+        self.live_copy(key, cluster).map(live::read_copy_report).unwrap_or_default()
     }
 
     fn find_counted(&self) -> Vec<&'a ObjectKey> {
@@ -265,20 +269,22 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns how much of a group is there by what each counted member has: 0 unless all of them have something.
-    fn sum_reports(&self, cluster: &str, count: impl Fn(SeenReport) -> i64) -> i64 {
+    fn sum_reports(
+        &self,
+        cluster: &str,
+        count: impl Fn(SeenReport) -> i64,
+        of_whole: impl Fn(&Schedule, i64) -> i64,
+    ) -> i64 {
         let asked = self.asked_amount(cluster).unwrap_or(0);
         let (shared, others): (Vec<&ObjectKey>, Vec<_>) =
             self.counted.iter().copied().partition(|key| self.divided.is_some_and(|divided| divided.key == **key));
         if others.iter().any(|key| count(self.report(key, cluster)) <= 0) {
             return 0;
         }
-        match shared.first() {
-            // A copy of all pods reports whether it has them.
-            Some(key) if !self.store.copy_in(key, cluster).is_some_and(|(_, copy)| has_own_share(copy)) => {
-                if count(self.report(key, cluster)) > 0 { asked } else { 0 }
-            }
-            Some(key) => count(self.report(key, cluster)).min(asked),
-            None => asked,
+        let Some(key) = shared.first() else { return asked };
+        match self.live_copy(key, cluster) {
+            Some(copy) if !has_own_share(copy) => of_whole(copy, asked),
+            _ => count(self.report(key, cluster)).min(asked),
         }
     }
 
@@ -295,8 +301,8 @@ impl<'a> Survey<'a> {
             amount: self.asked_amount(cluster).unwrap_or(0),
             deleting: live.is_empty(),
             said: SeenReport {
-                available: self.sum_reports(cluster, |report| report.available),
-                served: self.sum_reports(cluster, |report| report.served),
+                available: self.sum_reports(cluster, |report| report.available, live::available_of_whole),
+                served: self.sum_reports(cluster, |report| report.served, served_of_whole),
                 finished: self.is_over(),
                 removed: copies.map(|(_, schedule)| live::read_copy_report(schedule)).all(|report| report.removed),
             },
@@ -369,4 +375,9 @@ fn see_cluster(cluster: &Cluster, now: i64, patience: i64) -> SeenCluster {
         ready: is_ready,
         away: !is_ready && since.is_some_and(|since| now - since >= patience),
     }
+}
+
+/// Returns how many pods of a copy served at once that has `all` pods of its source, which reports whether it had all.
+fn served_of_whole(schedule: &Schedule, all: i64) -> i64 {
+    if live::read_copy_report(schedule).served > 0 { all } else { 0 }
 }
