@@ -230,7 +230,7 @@ impl Store {
 
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
         self.whole.remove(key);
-        self.mark_scaled_group(key, now);
+        self.mark_scaled_object(key, now);
         self.edited.remove(key);
         if let Some(source) = self.sources.remove(key) {
             if source.facts.shape.is_some() {

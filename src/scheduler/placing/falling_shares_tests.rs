@@ -1,18 +1,21 @@
 //! Shares of groups and objects without a record of amounts: none falls before what goes is available elsewhere.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::decide::Decided;
 use super::object_plan;
 use super::plan::Plan;
+use super::queue::{Queue, ReconcileRequest};
 use super::schedule_deletions_tests::{Hub, decided, decided_directly, none, writes};
 use super::sources::{Change, Seen};
 use super::write::Write;
 use crate::placement::copy::Share;
 use crate::placement::decide::Target;
 use crate::placement::facts::ObjectKey;
+use crate::placement::tenant::Tenant;
 
 const REPLICAS: i64 = 6;
 
@@ -147,4 +150,30 @@ fn a_copy_that_is_scaled_begins_with_what_others_have() {
     hub.report("west", &json!({"replicas": 2_000_000_000}));
     hub.store.clusters.insert("north".to_owned(), true);
     assert_eq!(begin_scaled_copy(&mut hub, "north"), [9], "not more than it may have");
+}
+
+#[test]
+fn an_annotated_object_leaves_its_replicas_to_an_autoscaler_that_comes_later() {
+    let mut hub = Hub::new();
+    let web = put_web(&mut hub, &json!({"fleet-scheduler.io/spread-onto": "east,west"}));
+    let halves = decided_directly(&web, &[("east", Some(3)), ("west", Some(3))]);
+    let plan = object_plan::plan_object(&hub.store, &web, Some(&halves));
+    hub.execute(&plan);
+    let left = |hub: &Hub| -> Vec<Vec<String>> {
+        let copies = ["east", "west"].into_iter().flat_map(|name| hub.schedules(name));
+        let copies = copies.filter(|copy| copy.spec.source_ref.kind == "Deployment");
+        copies.map(|copy| copy.spec.apply_policy.map(|policy| policy.leave_fields).unwrap_or_default()).collect()
+    };
+    assert_eq!(left(&hub), [none(), none()]);
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let spec = json!({"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 9});
+    hub.store.queue = Queue::default();
+    hub.put("autoscaling", "HorizontalPodAutoscaler", json!({"metadata": {"name": "web"}, "spec": spec}));
+    let (soon, queue) = (hub.now + Duration::from_secs(60), &mut hub.store.queue);
+    let due: Vec<_> = std::iter::from_fn(|| queue.take_request(soon, |_| (Tenant::ClusterScoped, None))).collect();
+    assert!(due.iter().any(|taken| taken.request == ReconcileRequest::Object(web.clone())), "it is planned again");
+    put_web(&mut hub, &json!({"fleet-scheduler.io/spread-onto": "east,west"}));
+    let plan = object_plan::plan_object(&hub.store, &web, Some(&halves));
+    hub.execute(&plan);
+    assert_eq!(left(&hub), [["spec.replicas"], ["spec.replicas"]]);
 }

@@ -127,6 +127,7 @@ fn desired_schedules<'a>(
             let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
             desired.push(DesiredSchedule { share, ..DesiredSchedule::of_whole(source, cluster) });
         }
+        set_scaler(store, key, &mut desired);
         return desired;
     }
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
@@ -154,6 +155,15 @@ fn desired_schedules<'a>(
             desired.push(DesiredSchedule { share, group, ..DesiredSchedule::of_whole(source, cluster) });
         }
     }
+    set_scaler(store, key, &mut desired);
     hold_falling_shares(store, &mut desired);
     desired
+}
+
+/// Leaves the number of replicas to the autoscaler of the object, if one is placed.
+fn set_scaler<'a>(store: &'a Store, key: &ObjectKey, desired: &mut [DesiredSchedule<'a>]) {
+    let scaler = store.placed_scaler_of(key);
+    for one in desired {
+        one.scaler = scaler;
+    }
 }

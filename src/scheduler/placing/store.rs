@@ -212,9 +212,12 @@ impl Store {
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
             Assignment::Follows => {
                 self.mark_owner(key, cause, now);
-                self.mark_scaled_group(key, now);
+                self.mark_scaled_object(key, now);
             }
             _ => self.enqueue(ReconcileRequest::Object(key.clone()), cause, now),
+        }
+        if new != old {
+            self.mark_scaled_object(key, now);
         }
         let is_unplaced = old == Assignment::Unplaced && new == Assignment::Unplaced;
         if !is_unplaced || self.copies.contains_key(key) {
