@@ -112,16 +112,36 @@ impl Source<'_> {
     /// Returns the status to write over `previous`, which the API server returned; `None` where it would say the same, and
     /// where nothing may change any more. `now` is the time of what has none.
     pub fn status_to_write(&self, previous: &Value, now: Timestamp) -> Option<Value> {
-        if self.copies.is_empty() || self.is_over(previous) {
+        if self.is_over(previous) {
             return None;
         }
-        let mut status = self.aggregate_status();
+        let mut status =
+            if self.copies.is_empty() { self.status_without_copies(previous)? } else { self.aggregate_status() };
         if status.is_empty() {
             return None;
         }
         self.carry_over(&mut status, previous, now);
         bound_lists(&mut status);
         (!compare::is_same_status(&status, previous, self.group, self.kind)).then_some(Value::Object(status))
+    }
+
+    /// Returns the status of a workload that has no copy any more, and still says that pods run; `None` for others.
+    fn status_without_copies(&self, previous: &Value) -> Option<Map<String, Value>> {
+        let sums = SUMS.iter().find(|(group, kind, _)| *group == "apps" && (*group, *kind) == (self.group, self.kind));
+        let fields = replica_fields(self.kind).filter(|_| self.group == "apps").or(sums.map(|(.., fields)| *fields))?;
+        if !fields.iter().any(|field| previous[*field].as_i64().is_some_and(|count| count > 0)) {
+            return None;
+        }
+        let mut status = previous.as_object().cloned().unwrap_or_default();
+        for field in fields {
+            status.insert((*field).to_owned(), 0.into());
+        }
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+        for condition in conditions.filter(|condition| condition["type"] == "Available") {
+            *condition = json!({ "type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",
+                "message": "no cluster has a copy" });
+        }
+        Some(status)
     }
 
     /// Returns whether the kind is none of those that can always be placed.

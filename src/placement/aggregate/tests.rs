@@ -160,6 +160,26 @@ fn a_workload_of_lost_clusters_is_not_available() {
 }
 
 #[test]
+fn a_workload_without_a_copy_runs_no_pods() {
+    let previous = deployment(&[available(), complete()]);
+    let written = write("Deployment", &[], &previous).unwrap();
+    assert_eq!((&written["replicas"], &written["availableReplicas"]), (&json!(0), &json!(0)), "{written}");
+    let now = find(&written, "Available");
+    assert_eq!((&now["status"], &now["lastTransitionTime"]), (&json!(FALSE), &json!("2026-01-05T00:00:00Z")), "{now}");
+    assert_eq!(find(&written, "Progressing")["status"], TRUE);
+    assert_eq!(write("Deployment", &[], &written), None, "once");
+    let set = json!({ "replicas": 2, "readyReplicas": 2, "currentRevision": "db-1", "updateRevision": "db-1" });
+    let written = write("StatefulSet", &[], &set).unwrap();
+    assert_eq!((&written["readyReplicas"], &written["updateRevision"]), (&json!(0), &json!("db-1")));
+    let daemons = json!({ "desiredNumberScheduled": 3, "numberReady": 3 });
+    assert_eq!(write("DaemonSet", &[], &daemons).unwrap()["numberReady"], 0);
+    // What has not run yet says nothing, and what runs once said its last.
+    assert_eq!(write("Deployment", &[], &json!({})), None);
+    assert_eq!(write("Job", &[], &json!({ "active": 1 })), None);
+    assert_eq!(write("Pod", &[], &json!({ "phase": "Running" })), None);
+}
+
+#[test]
 fn nothing_is_taken_back_because_a_copy_is_new() {
     let whole = write("Deployment", &[complete_copy("a")], &Value::Null).unwrap();
     assert_eq!(whole["observedGeneration"], 7);

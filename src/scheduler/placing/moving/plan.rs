@@ -11,12 +11,12 @@ use super::once::restart_events;
 use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, read_record, time_text};
-use crate::placement::decide::Target;
+use crate::placement::decide::{Outcome, Target};
 use crate::placement::moves::{
-    MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
+    ClusterAmounts, MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
 use crate::placement::proposal::{cause_text, format_frozen, side_text};
-use crate::scheduler::placing::decide::{Clusters, Decided};
+use crate::scheduler::placing::decide::{Clusters, Decided, build_cluster_row};
 use crate::scheduler::placing::events::event_about;
 use crate::scheduler::placing::faults::{self, CopyFaults};
 use crate::scheduler::placing::group_context::GroupContext;
@@ -71,13 +71,18 @@ pub(in crate::scheduler::placing) fn plan_move(
     let written = next.as_ref().unwrap_or(&record);
     let begins = record.running.is_none() && written.running.is_some();
     if let Some(decided) = &mut decided {
-        // What is over and is nowhere any more goes nowhere: nothing is waited for.
-        let is_over_and_gone = is_over && written.target.is_empty();
-        let is_open =
-            !is_over_and_gone && target_amounts(decided) != written.target || (written.running.is_some() && !begins);
-        decided.waits = is_open && !decided.suspended;
+        let is_elsewhere = target_amounts(decided) != written.target;
+        if is_elsewhere && is_over && written.running.is_none() && !decided.suspended {
+            keep_where_it_ended(decided, &written.target);
+        } else {
+            let is_open = is_elsewhere || (written.running.is_some() && !begins);
+            decided.waits = is_open && !decided.suspended;
+        }
     }
-    if let Some(proposal) = proposal.as_ref().filter(|_| decided.as_ref().is_some_and(|decided| !decided.waits)) {
+    let carried_out = proposal.as_ref().filter(|_| decided.as_ref().is_some_and(|decided| !decided.waits));
+    if is_over {
+        clusters.forget_group(name);
+    } else if let Some(proposal) = carried_out {
         clusters.reserve_proposal(store, name, proposal);
     }
     let (known_clusters, known_moves) = (&*clusters, &*moves);
@@ -108,6 +113,23 @@ pub(in crate::scheduler::placing) fn plan_move(
         decided.targets = copied_targets(written, &decided.targets);
     }
     (plan, decided)
+}
+
+/// Makes the decision about what has ended: it stays where it is recorded, and begins nowhere else.
+fn keep_where_it_ended(decided: &mut Decided, recorded: &ClusterAmounts) {
+    let names: Vec<String> = recorded.keys().map(|cluster| format!("{cluster:?}")).collect();
+    decided.message = if names.is_empty() {
+        "It has ended, and no cluster has a copy".to_owned()
+    } else {
+        format!("Stays on {}: it has ended", names.join(", "))
+    };
+    (decided.scheduled, decided.waits, decided.kept) = (true, false, false);
+    decided.reason = Outcome::Placed.code().to_owned();
+    decided.withheld = 0;
+    let targets = recorded.keys().map(|cluster| build_cluster_row(cluster, "Target"));
+    let others = decided.rows.iter().filter(|row| row.state != "Target" && !recorded.contains_key(&row.name));
+    decided.rows = targets.chain(others.cloned()).collect();
+    decided.domains = Vec::new();
 }
 
 /// Returns where the copies of a group must be, for what follows them.

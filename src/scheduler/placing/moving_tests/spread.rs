@@ -299,4 +299,13 @@ async fn a_finished_job_is_recorded_where_it_is_when_its_policy_is_back() {
     let conditions = scene.group(&job).status.unwrap().conditions;
     assert_eq!(find_condition(&conditions, "Scheduled").unwrap().reason, "Placed");
     assert_eq!(NAMES.map(|name| scene.copies_of_kind(name, "Job")).iter().sum::<usize>(), 1);
+    // A policy that wants it elsewhere changes nothing but the reason.
+    scene.policy["spec"]["clusterSelector"] = json!({"matchLabels": {"region": other(&home)}});
+    scene.put_policy();
+    scene.settle(&job);
+    let status = scene.group(&job).status.unwrap();
+    let scheduled = find_condition(&status.conditions, "Scheduled").unwrap();
+    let stays = format!("Stays on {home:?}: it has ended");
+    assert_eq!((&*scheduled.reason, &*scheduled.message), ("Placed", &*stays));
+    assert_eq!(status.target_clusters, [home]);
 }

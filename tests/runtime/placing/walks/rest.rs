@@ -126,7 +126,8 @@ impl Look {
                     ));
                 }
             }
-            if find_targets(group).is_empty() {
+            let has_ended = self.finished.contains(own) && status.object_refs.iter().all(|one| one.kind == "Job");
+            if find_targets(group).is_empty() && !has_ended {
                 found.push(format!("{name} has no target: {:?}", status.conditions));
             }
         }
