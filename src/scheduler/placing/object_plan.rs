@@ -13,7 +13,7 @@ use super::source::Source;
 use super::store::{Assignment, Store};
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
-use crate::placement::facts::ObjectKey;
+use crate::placement::facts::{ObjectKey, Workload};
 use crate::placement::follow::is_follower;
 use crate::placement::live;
 use crate::placement::matching::Match;
@@ -71,7 +71,9 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
         plan.push_stage(vec![deletion]);
     }
     // What is written now is not Available yet, whatever was reported before.
-    if !plan.writes_schedules() {
+    if stops_first(store, source, &pinned) {
+        plan.push_stage(schedule_deletions::delete_idle_schedules(store, key, &desired));
+    } else if !plan.writes_schedules() {
         plan.push_stage(schedule_deletions::delete_direct_schedules(store, key, &desired, &targets));
     }
     let is_direct = is_direct(store, key);
@@ -99,6 +101,18 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     } else {
         plan
     }
+}
+
+/// Returns whether a CronJob has copies in Ready clusters that its annotation does not name: they go before it begins where
+/// the annotation says, or its Jobs would start twice.
+fn stops_first(store: &Store, source: &Source, pinned: &BTreeSet<&str>) -> bool {
+    let key = &source.facts.key;
+    let is_ready = |cluster: &str| store.clusters.get(cluster) == Some(&true);
+    matches!(source.facts.workload, Workload::CronJob { .. })
+        && is_direct(store, key)
+        && !pinned.is_empty()
+        && pinned.iter().all(|cluster| is_ready(cluster))
+        && store.copies_of(key).any(|(at, _)| !pinned.contains(cluster_of(at)) && is_ready(cluster_of(at)))
 }
 
 fn is_direct(store: &Store, key: &ObjectKey) -> bool {
@@ -130,13 +144,14 @@ fn desired_schedules<'a>(
         set_scaler(store, key, &mut desired);
         return desired;
     }
+    let stops_first = stops_first(store, source, pinned);
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
         if !lost.is_empty() && !lost.contains(target.cluster.as_str()) {
             continue;
         }
         let share = target.share.map(|share| live::build_schedule_share(&target.cluster, Some(share)));
         let cluster = target.cluster.as_str();
-        if store.is_over_elsewhere(key, cluster) {
+        if store.is_over_elsewhere(key, cluster) || stops_first && store.copy_in(key, cluster).is_none() {
             continue;
         }
         desired.push(DesiredSchedule { share, ..DesiredSchedule::of_whole(source, cluster) });

@@ -20,6 +20,7 @@ use crate::api::Schedule;
 use crate::api::crd::condition::{self, Condition};
 use crate::api::crd::schedule;
 use crate::placement::facts::{Never, ObjectKey};
+use crate::placement::live;
 use crate::placement::live::source_key;
 
 /// Schedules that there must be, by the object and the cluster.
@@ -104,6 +105,19 @@ pub(super) fn delete_direct_schedules(
     let has_moved = store.assignments.get(key) == Some(&Assignment::Direct) && is_available_in(store, key, targets);
     // What its annotation names is left only by a drain.
     if has_moved { Desired::new(desired).delete_others(store, key, |_, _| RemovalClass::Asked) } else { Vec::new() }
+}
+
+/// Returns the deletions of the Schedules of a CronJob that need not be, before it begins where its annotation names: of
+/// those whose Jobs have ended.
+pub(super) fn delete_idle_schedules(store: &Store, key: &ObjectKey, desired: &[DesiredSchedule<'_>]) -> Vec<Write> {
+    let is_active = |write: &Write| {
+        let Write::RemoveSchedule { uid, .. } = write else { return false };
+        let mut copies = store.copies_of(key);
+        copies.any(|(_, schedule)| schedule.metadata.uid.as_ref() == Some(uid) && live::has_old_pods(schedule))
+    };
+    let mut deletions = Desired::new(desired).delete_others(store, key, |_, _| RemovalClass::Asked);
+    deletions.retain(|write| !is_active(write));
+    deletions
 }
 
 /// Returns whether a namespace is not kept in a cluster that is being drained: nothing of it is left there.

@@ -593,3 +593,31 @@ fn only_demand_of_its_own_makes_a_group_ask_for_room() {
     hub.web(4);
     assert!(hub.store.grown.contains(&group));
 }
+
+#[test]
+fn a_cron_job_that_its_annotation_moves_is_stopped_before_it_begins_elsewhere() {
+    let mut hub = Hub::new();
+    let put = |hub: &mut Hub, cluster: &str| {
+        let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
+        let spec = json!({"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {"spec": pod}}}});
+        let metadata = json!({"name": "nightly", "annotations": {"fleet-scheduler.io/cluster": cluster}});
+        hub.put("batch", "CronJob", json!({"metadata": metadata, "spec": spec}))
+    };
+    let plan = |hub: &Hub, key: &ObjectKey, cluster: &str| {
+        object_plan::plan_object(&hub.store, key, Some(&decided_directly(key, &[(cluster, None)])))
+    };
+    let nightly = put(&mut hub, "east");
+    let first = plan(&hub, &nightly, "east");
+    hub.execute(&first);
+    hub.report("east", &json!({"active": [{"kind": "Job", "name": "nightly-1"}]}));
+    put(&mut hub, "west");
+    assert_eq!(writes(&plan(&hub, &nightly, "west")), (none(), none()), "its Job runs");
+    hub.report("east", &json!({}));
+    let stop = plan(&hub, &nightly, "west");
+    assert_eq!(writes(&stop), (none(), vec!["east".to_owned()]));
+    hub.execute(&stop);
+    for schedule in hub.schedules("east") {
+        hub.store.apply_change(Change::Schedule(Seen::Gone(schedule)), hub.now);
+    }
+    assert_eq!(writes(&plan(&hub, &nightly, "west")).0, ["CronJob west"]);
+}
