@@ -7,6 +7,7 @@ mod copy_reasons;
 mod costs;
 mod day_to_day;
 mod denied;
+mod deposed;
 mod documented;
 mod fair;
 mod follow;

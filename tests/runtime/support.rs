@@ -112,6 +112,11 @@ impl Stage {
         Server::of(&up(name).await, name).await
     }
 
+    /// A proxy before the hub, with the rights of its administrator.
+    pub(crate) fn hub_proxy(&self) -> Proxy {
+        Proxy::start(&self.bed, self.turn.clusters[0]).expect("it starts")
+    }
+
     /// A proxy before the workload cluster, with the rights of its administrator.
     pub(crate) fn member_proxy(&self) -> Proxy {
         Proxy::start(&self.bed, self.turn.clusters[1]).expect("it starts")

@@ -34,7 +34,7 @@ pub use rules::{Action, Match, Seen, When};
 use crate::Bed;
 use rules::Rule;
 
-type Upstream = Client<HttpsConnector<HttpConnector>, Incoming>;
+type Upstream = Client<HttpsConnector<HttpConnector>, Body>;
 type Body = BoxBody<Bytes, hyper::Error>;
 
 /// A proxy before one cluster's API.
@@ -222,7 +222,7 @@ impl Shared {
         (actions, state.round_trip)
     }
 
-    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Body>> {
+    async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>> {
         let seen = Seen {
             method: request.method().to_string(),
             path: request.uri().path().to_owned(),
@@ -230,16 +230,22 @@ impl Shared {
         };
         let (actions, round_trip) = self.note(&seen);
         tokio::time::sleep(round_trip).await;
+        let mut held_back = Duration::ZERO;
         for action in &actions {
             match action {
                 Action::Drop => anyhow::bail!("cut before {} {}", seen.method, seen.path),
                 Action::Delay(time) => tokio::time::sleep(*time).await,
                 Action::Hang => std::future::pending().await,
                 Action::Refuse { status, retry_after } => return answer(*status, *retry_after),
+                Action::HoldBack(time) => held_back = held_back.max(*time),
                 Action::DropAnswer | Action::Lie { .. } | Action::Then(_) => {}
             }
         }
-        let response = self.forward(request).await?;
+        let response = if held_back.is_zero() {
+            self.forward(request.map(BodyExt::boxed)).await?
+        } else {
+            self.forward_late(request, held_back).await?
+        };
         for action in &actions {
             match action {
                 Action::DropAnswer => anyhow::bail!("cut after {} {}", seen.method, seen.path),
@@ -259,7 +265,19 @@ impl Shared {
         Ok(response.map(BodyExt::boxed))
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Incoming>> {
+    /// Forwards a request later, whatever has become of its client until then.
+    async fn forward_late(self: &Arc<Self>, request: Request<Incoming>, time: Duration) -> Result<Response<Incoming>> {
+        let (parts, body) = request.into_parts();
+        let body = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {}).boxed();
+        let shared = Arc::clone(self);
+        let late = async move {
+            tokio::time::sleep(time).await;
+            shared.forward(Request::from_parts(parts, body)).await
+        };
+        tokio::spawn(late).await.context("the held request panicked")?
+    }
+
+    async fn forward(&self, request: Request<Body>) -> Result<Response<Incoming>> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         parts.uri = Uri::builder().scheme("https").authority(self.server.as_str()).path_and_query(path).build()?;

@@ -125,6 +125,8 @@ pub enum Action {
     DropAnswer,
     /// It is forwarded this much later.
     Delay(Duration),
+    /// It is forwarded this much later, also when its client has ended meanwhile.
+    HoldBack(Duration),
     /// Nobody answers, ever.
     Hang,
     /// The proxy answers, the server hears of nothing.

@@ -1,0 +1,206 @@
+//! Moves whose scheduler is killed in the middle, again and again, while a relay holds back what it wrote last: the next one
+//! ends them all the same, and nothing runs in three clusters or in none.
+//!
+//! `FLEET_KILLS=N` kills so often, in moves of twelve groups each.
+
+// The table is the result.
+#![allow(clippy::print_stdout)]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use bed::proxy::{Action, Match, Proxy, When};
+use fleetctl::api::labels::ANNOTATION_ASK;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::support::Program;
+
+/// Groups that move at once: two more than may.
+const GROUPS: usize = 12;
+/// How long the relay holds back a write: until the next scheduler leads.
+const HELD_BACK: Duration = Duration::from_secs(40);
+
+/// Longest time until all moves of a drain have ended.
+const REST: Duration = Duration::from_secs(400);
+
+/// What the played agents have seen that must not be.
+type Faults = Arc<Mutex<Vec<String>>>;
+
+/// Plays the agents of the members: a copy is available from the second look on, and gone one look after its Schedule is
+/// deleted. Every question is answered.
+async fn play_agents(fleet: Arc<Fleet>, names: Vec<String>, faults: Faults) {
+    let clusters: Api<fleetctl::api::Cluster> = Api::all(fleet.client());
+    let mut looks: BTreeMap<(String, String), u32> = BTreeMap::new();
+    let mut served: BTreeSet<String> = BTreeSet::new();
+    loop {
+        for name in &names {
+            for (what, copy) in fleet.copies(name).await.into_iter().filter(|(what, _)| what.starts_with("Deployment "))
+            {
+                let seen = looks.entry((what.clone(), copy.uid().unwrap())).or_default();
+                if copy.metadata.deletion_timestamp.is_some() {
+                    *seen = 0;
+                    fleet.report_deleted(&copy).await;
+                    continue;
+                }
+                *seen += 1;
+                let available = *seen > 1;
+                if available {
+                    served.insert(what.clone());
+                }
+                let before = copy.status.as_ref().and_then(|status| status.served).unwrap_or_default();
+                let amounts = json!({"status": {"epoch": copy.spec.epoch, "available": i64::from(available),
+                    "served": before.max(i64::from(available))}});
+                let api = fleet.schedules(name);
+                let patch = Patch::Merge(&amounts);
+                // It may have gone a moment ago.
+                if api.patch_status(&copy.name_any(), &PatchParams::default(), &patch).await.is_ok() {
+                    let resource =
+                        json!({"replicas": 1, "availableReplicas": i64::from(available), "observedGeneration": 1});
+                    fleet.report(&copy, resource, available).await;
+                }
+            }
+            let asked = clusters.get(name).await.unwrap().annotations().get(ANNOTATION_ASK).cloned();
+            if let Some(asked) = asked {
+                let answer = json!({ "status": { "answered": asked } });
+                clusters.patch_status(name, &PatchParams::default(), &Patch::Merge(&answer)).await.unwrap();
+            }
+        }
+        let mut found: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
+        for name in &names {
+            for (what, copy) in fleet.copies(name).await {
+                let key = (what.clone(), copy.uid().unwrap());
+                let is_live = copy.metadata.deletion_timestamp.is_none();
+                let is_available = is_live && looks.get(&key).is_some_and(|seen| *seen > 1);
+                if is_live {
+                    found.entry(what).or_default().push((name.clone(), is_available));
+                }
+            }
+        }
+        for what in &served {
+            let at = found.get(what).cloned().unwrap_or_default();
+            if at.len() > 2 || !at.iter().any(|(_, is_available)| *is_available) {
+                faults.lock().unwrap().push(format!("{what} has the copies {at:?}"));
+            }
+        }
+    }
+}
+
+/// The rows of a table: how many moves were in which phase when a scheduler was killed.
+#[derive(Default)]
+struct Tally(BTreeMap<String, usize>);
+
+impl Tally {
+    fn count(&mut self, group: &ScheduleGroup, is_held: bool) -> usize {
+        let running = group.status.as_ref().and_then(|status| status.record.running.as_ref());
+        let phase = running.map(|running| format!("{:?}", running.phase));
+        let how = if is_held { "killed, and a write held back" } else { "killed" };
+        let is_moving = phase.is_some();
+        *self.0.entry(format!("{how}: {}", phase.unwrap_or_else(|| "at rest".to_owned()))).or_default() += 1;
+        usize::from(is_moving)
+    }
+}
+
+/// Starts a scheduler, behind a relay that holds back one write if there is one.
+async fn start_scheduler(fleet: &Fleet, relay: Option<&Proxy>) -> Program {
+    let hub = &fleet.stage.hub;
+    let kubeconfig = relay.map_or_else(|| hub.kubeconfig.clone(), Proxy::kubeconfig);
+    let mut next = Program::scheduler(&kubeconfig, &format!("agentEndpoint: {}\n", hub.url), &fresh("next"));
+    next.ready(Duration::from_secs(120)).await;
+    next
+}
+
+async fn drain(fleet: &Fleet, names: &[String], drained: &str) {
+    let clusters: Api<fleetctl::api::Cluster> = Api::all(fleet.client());
+    for name in names {
+        let status = json!({"status": {"drainRequested": name == drained}});
+        clusters.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+}
+
+/// Waits longer than other tests: a scheduler that is new begins nothing for a minute.
+async fn wait_for_moves(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < REST, "{what}: not within {REST:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn is_moving(group: &ScheduleGroup) -> bool {
+    group.status.as_ref().is_some_and(|status| status.record.running.is_some())
+}
+
+fn is_recorded_in(group: &ScheduleGroup, cluster: &str) -> bool {
+    group.status.as_ref().is_some_and(|status| status.record.target.contains_key(cluster))
+}
+
+mod exhaustive {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn schedulers_that_are_killed_in_the_middle_of_moves_leave_one_end() {
+        let kills = std::env::var("FLEET_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_usize);
+        let mut random = StdRng::seed_from_u64(7);
+        let mut fleet = Fleet::new().await;
+        let members = [fleet.join(2).await, fleet.join(2).await, fleet.join(2).await];
+        let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+        fleet.control_plane.stop().await;
+        let fleet = Arc::new(fleet);
+        let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
+        let policy = fleet.policy(json!({"clusterSelector": {"matchExpressions": [in_these]}})).await;
+        for number in 0..GROUPS {
+            fleet.deployment(&format!("web-{number}"), 1, json!({})).await;
+        }
+        let (faults, mut tally, mut moving) = (Faults::default(), Tally::default(), 0);
+        let mut agents = JoinSet::new();
+        agents.spawn(play_agents(fleet.clone(), names.clone(), faults.clone()));
+        let relay = fleet.stage.hub_proxy();
+        for kill in 0..kills {
+            let is_held = kill % 2 == 1;
+            relay.mend();
+            let scheduler = start_scheduler(&fleet, is_held.then_some(&relay)).await;
+            wait_for_moves("all are placed and at rest", async || {
+                let groups = fleet.groups(&policy).await;
+                groups.len() == GROUPS
+                    && groups
+                        .iter()
+                        .all(|group| !is_moving(group) && names.iter().any(|name| is_recorded_in(group, name)))
+            })
+            .await;
+            let groups = fleet.groups(&policy).await;
+            let count = |name: &String| groups.iter().filter(|group| is_recorded_in(group, name)).count();
+            let drained = names.iter().max_by_key(|name| count(name)).unwrap();
+            drain(&fleet, &names, drained).await;
+            wait_for_moves("moves have begun", async || fleet.groups(&policy).await.iter().any(is_moving)).await;
+            if is_held {
+                let writes = Match::writes().path(["schedulegroups", "schedules"][random.random_range(0..2)]);
+                relay.on(writes, When::Nth(random.random_range(1..12)), Action::HoldBack(HELD_BACK));
+            }
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..8_000))).await;
+            scheduler.kill();
+            for group in fleet.groups(&policy).await {
+                moving += tally.count(&group, is_held);
+            }
+            let next = start_scheduler(&fleet, None).await;
+            wait_for_moves("all have moved, and each is in one cluster", async || {
+                let groups = fleet.groups(&policy).await;
+                let is_left = groups.iter().any(|group| is_moving(group) || is_recorded_in(group, drained));
+                let placed = fleet.placed(&names).await;
+                groups.len() == GROUPS && !is_left && placed.len() == GROUPS && placed.values().all(|at| at.len() == 1)
+            })
+            .await;
+            println!("kill {kill}: {} groups left {drained}, {moving} were moving so far", count(drained));
+            next.kill();
+        }
+        println!("{:#?}", tally.0);
+        assert!(agents.try_join_next().is_none(), "the agents were played to the end");
+        agents.shutdown().await;
+        let found = faults.lock().unwrap().clone();
+        assert!(found.is_empty(), "{found:#?}");
+        fleet.end(&[policy]).await;
+    }
+}
