@@ -25,7 +25,9 @@ impl GroupContext<'_> {
         let members = self.members.iter();
         let moving = members.filter(|key| !key.is_of_kind("", "Namespace") && !self.store.is_held_by_volumes(key));
         let copies = moving.flat_map(|key| self.store.copies_of(key));
-        let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        // What is there because something uses it stays as long as that.
+        let clusters =
+            copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none() && !schedule.spec.follows);
         let clusters = clusters.map(|(at, _)| cluster_of(at));
         let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
         clusters.filter(|cluster| !targets.contains(cluster)).map(ToOwned::to_owned).collect()

@@ -124,7 +124,7 @@ fn keep_where_it_ended(decided: &mut Decided, recorded: &ClusterAmounts) {
         format!("Stays on {}: it has ended", names.join(", "))
     };
     (decided.scheduled, decided.waits, decided.kept) = (true, false, false);
-    decided.reason = Outcome::Placed.code().to_owned();
+    Outcome::Placed.code().clone_into(&mut decided.reason);
     decided.withheld = 0;
     let targets = recorded.keys().map(|cluster| build_cluster_row(cluster, "Target"));
     let others = decided.rows.iter().filter(|row| row.state != "Target" && !recorded.contains_key(&row.name));

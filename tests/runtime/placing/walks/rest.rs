@@ -93,9 +93,9 @@ impl Look {
             if COMPARED.contains(&source.kind.as_str()) {
                 placed.insert((source.kind.clone(), own.clone(), source.name.clone(), cluster.clone()));
             }
-            // What has volumes is kept where it is.
-            let holds_data = ["db", "disk"].contains(&source.name.as_str());
-            let Some(name) = schedule.spec.group.as_ref().filter(|_| !holds_data) else { continue };
+            // What has volumes is kept where it is, and what follows is where something uses it.
+            let stays = schedule.spec.follows || ["db", "disk"].contains(&source.name.as_str());
+            let Some(name) = schedule.spec.group.as_ref().filter(|_| !stays) else { continue };
             let targets = self.groups.get(name).map(find_targets);
             if !targets.as_ref().is_some_and(|targets| targets.contains(cluster)) {
                 found.push(format!("{what} is in no target of its group {name}: {targets:?}"));
@@ -109,6 +109,9 @@ impl Look {
             let status = group.status.clone().unwrap_or_default();
             if let Some(running) = &status.record.running {
                 found.push(format!("{name} moves: {running:?}"));
+            }
+            if let Some(moving) = find_condition(&status.conditions, "Moving").filter(|moving| moving.is_true()) {
+                found.push(format!("{name} says that it moves: {}", moving.message));
             }
             for member in &status.object_refs {
                 let is_placed = |cluster: &String| {
