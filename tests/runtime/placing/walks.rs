@@ -1,7 +1,7 @@
 //! Random sequences of edits and accidents over a fleet of three real API servers with real agents, while the members' own
 //! API servers are watched: no volume goes, nothing becomes less available, no Job runs twice, and everything comes to rest.
 //!
-//! `FLEET_WALKS=N` walks so many, `FLEET_WALK_SEED=N` one alone. The steps of a walk are decided by its seed; when the fleet
+//! `FLEET_WALKS=N` walks so many, from `FLEET_WALK_FROM` on, `FLEET_WALK_SEED=N` one alone. The steps of a walk are decided by its seed; when the fleet
 //! does what is not.
 
 // What it found is to be read, too.
