@@ -151,7 +151,9 @@ mod exhaustive {
         fleet.control_plane.stop().await;
         let fleet = Arc::new(fleet);
         let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
-        let policy = fleet.policy(json!({"clusterSelector": {"matchExpressions": [in_these]}})).await;
+        // All in one cluster, so that all leave it.
+        let ordered = json!({ "matchExpressions": [in_these] });
+        let policy = fleet.policy(json!({ "clusterSelector": ordered, "orderedClusterSelector": ordered })).await;
         for number in 0..GROUPS {
             fleet.deployment(&format!("web-{number}"), 1, json!({})).await;
         }
@@ -180,7 +182,7 @@ mod exhaustive {
                 let writes = Match::writes().path(["schedulegroups", "schedules"][random.random_range(0..2)]);
                 relay.on(writes, When::Nth(random.random_range(1..12)), Action::HoldBack(HELD_BACK));
             }
-            tokio::time::sleep(Duration::from_millis(random.random_range(0..8_000))).await;
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await;
             scheduler.kill();
             for group in fleet.groups(&policy).await {
                 moving += tally.count(&group, is_held);
