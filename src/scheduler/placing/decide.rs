@@ -13,6 +13,7 @@ use super::follow::ClusterState;
 use super::place::cluster_of;
 use super::queue::{Cause, ReconcileRequest};
 use super::store::{Assignment, Store};
+use super::waiting_groups::WaitingGroups;
 use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord, DomainRow};
 use crate::api::labels::cluster_namespace;
@@ -28,8 +29,6 @@ use crate::scheduler::index::Index;
 
 /// Most rows of clusters that a group shows.
 pub(super) const ROWS: usize = 50;
-/// Shortest time between two rounds in which what waits for room is decided again.
-const WAITING_INTERVAL: Duration = Duration::from_secs(2);
 /// Time after which what waits is decided again though nothing seems to have changed.
 const RESYNC: Duration = Duration::from_secs(600);
 
@@ -83,10 +82,7 @@ pub(super) struct Clusters {
     /// Clusters whose agents answered since it was last asked here.
     pub(super) answered: BTreeSet<String>,
     /// Groups without a place, or with too little.
-    waiting: BTreeSet<String>,
-    /// A cluster may have more room than when what waits was last decided.
-    grown: bool,
-    waited: Instant,
+    waiting: WaitingGroups,
     resynced: Instant,
 }
 
@@ -102,9 +98,7 @@ impl Clusters {
             enlarged: BTreeSet::new(),
             grown_at: BTreeMap::new(),
             answered: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            grown: false,
-            waited: now,
+            waiting: WaitingGroups::new(now),
             resynced: now,
         }
     }
@@ -134,19 +128,17 @@ impl Clusters {
             }
         }
         store.touched.append(&mut self.stale);
-        self.grown |= !changed.is_empty() || !store.touched.is_empty();
+        if !store.touched.is_empty() {
+            self.waiting.record_growth(now);
+        }
         self.renew_promises(store);
         if !changed.is_empty() {
+            self.waiting.record_change(now);
             mark_concerned(store, &changed, now);
         }
-        let due = self.grown && now.duration_since(self.waited) >= WAITING_INTERVAL;
         let resync = now.duration_since(self.resynced) >= RESYNC;
-        if due || resync {
-            self.grown = false;
-            self.waited = now;
-            for name in self.waiting.clone() {
-                store.mark_undecided(name, now);
-            }
+        for name in self.waiting.take_due(now, resync) {
+            store.mark_undecided(name, now);
         }
         if resync {
             self.resynced = now;
@@ -157,7 +149,7 @@ impl Clusters {
     /// Returns the latest time at which [`Clusters::refresh_clusters`] has something to do; `None` where nothing waits for room
     /// that may be there.
     pub(super) fn next_refresh_time(&self) -> Option<Instant> {
-        (self.grown && !self.waiting.is_empty()).then(|| self.waited + WAITING_INTERVAL)
+        self.waiting.next_round()
     }
 
     /// Reads what changed; returns the clusters in which something else than an inventory did, and those that are gone.
@@ -321,7 +313,7 @@ impl Clusters {
         if decision.scheduled && decision.withheld == 0 && decision.outcome == Outcome::Placed {
             self.waiting.remove(name);
         } else {
-            self.waiting.insert(name.to_owned());
+            self.waiting.record_decided(name, Instant::now());
         }
     }
 

@@ -107,6 +107,11 @@ impl GroupContext<'_> {
             });
         }
         let mut reason = decided.reason.as_str();
+        // Amounts that change while the reasons stay the same are no news.
+        if let Some(before) = find_same_shortage(status, old, decided) {
+            message.clone_from(&before.message);
+            status.clusters.clone_from(&old.clusters);
+        }
         // The copies stay in their last good state.
         if let Some((key, fault)) = faults.iter().find(|(_, fault)| fault.is_override()) {
             (reason, message) =
@@ -237,6 +242,20 @@ fn keep_placement(status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
     status.clusters.clone_from(&old.clusters);
     status.decision.clone_from(&old.decision);
     status.domains.clone_from(&old.domains);
+}
+
+/// Returns the condition of a group that still has no place, if nothing but amounts has changed since it was written.
+fn find_same_shortage<'c>(
+    status: &ScheduleGroupStatus,
+    old: &'c ScheduleGroupStatus,
+    decided: &Decided,
+) -> Option<&'c Condition> {
+    let before = condition::find_condition(&old.conditions, SCHEDULED)?;
+    let is_same = old.target_clusters == status.target_clusters
+        && before.status == "False"
+        && before.reason == decided.reason
+        && old.decision.as_ref().is_some_and(|before| same_decision(before, &decided.record));
+    (!decided.scheduled && !decided.suspended && is_same).then_some(before)
 }
 
 fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {

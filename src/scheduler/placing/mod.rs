@@ -71,6 +71,7 @@ mod turns;
 #[cfg(test)]
 mod upgrade_tests;
 mod volumes;
+mod waiting_groups;
 mod write;
 mod writer;
 

@@ -182,7 +182,7 @@ mod exhaustive {
                 let writes = Match::writes().path(["schedulegroups", "schedules"][random.random_range(0..2)]);
                 relay.on(writes, When::Nth(random.random_range(1..12)), Action::HoldBack(HELD_BACK));
             }
-            tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await;
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..12_000))).await;
             scheduler.kill();
             for group in fleet.groups(&policy).await {
                 moving += tally.count(&group, is_held);
