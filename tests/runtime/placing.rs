@@ -22,6 +22,7 @@ mod served_later;
 mod spread;
 mod spread_ways;
 mod upgrade;
+mod waiting;
 mod walks;
 mod whole;
 

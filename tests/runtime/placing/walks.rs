@@ -1,8 +1,8 @@
 //! Random sequences of edits and accidents over a fleet of three real API servers with real agents, while the members' own
 //! API servers are watched: no volume goes, nothing becomes less available, no Job runs twice, and everything comes to rest.
 //!
-//! `FLEET_WALKS=N` walks so many, from `FLEET_WALK_FROM` on, `FLEET_WALK_SEED=N` one alone. The steps of a walk are decided by its seed; when the fleet
-//! does what is not.
+//! `FLEET_WALKS=N` walks so many, from `FLEET_WALK_FROM` on, `FLEET_WALK_SEED=N` one alone. The steps of a walk are decided
+//! by its seed; when the fleet does what is not.
 
 // What it found is to be read, too.
 #![allow(clippy::print_stdout)]
@@ -265,7 +265,10 @@ mod exhaustive {
         let run = fresh("w");
         let seeds = match read_number("FLEET_WALK_SEED") {
             Some(seed) => seed..seed + 1,
-            None => 0..read_number("FLEET_WALKS").unwrap_or(200),
+            None => {
+                let first = read_number("FLEET_WALK_FROM").unwrap_or(0);
+                first..first + read_number("FLEET_WALKS").unwrap_or(200)
+            }
         };
         let mut next = seeds.start;
         while next < seeds.end {
