@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use amount::amount_of;
 pub use amount::format_amount;
 pub use decision_text::format_decision;
-pub use rejected_clusters::{Row, rejection_rows};
+pub use rejected_clusters::{Row, list_asked_amounts, rejection_rows};
 
 use super::decide::Group;
 use super::dependencies::Missing;

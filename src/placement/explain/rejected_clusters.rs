@@ -72,6 +72,13 @@ fn format_reason_numbers(reason: &Reason) -> Option<String> {
     }
 }
 
+/// Returns the amounts that a text of reasons says are asked for, without what is free.
+pub fn list_asked_amounts(text: &str) -> Vec<&str> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let is_asked = |at: usize| words[at].starts_with("requested") || words[at] == "per";
+    (1..words.len()).filter(|at| is_asked(*at)).map(|at| words[at - 1]).collect()
+}
+
 /// Reasons with their numbers, the most frequent first: `7 SelectorMismatch, 1 NotReady ("c")`.
 pub(super) fn format_rejections(rejected: &[Rejection], names_best: bool) -> String {
     let mut kinds: BTreeMap<(usize, String), Vec<&Rejection>> = BTreeMap::new();

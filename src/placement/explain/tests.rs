@@ -216,3 +216,10 @@ fn texts_fit_into_events() {
 fn what_an_agent_said_is_escaped_in_every_text() {
     assert_eq!(shorten_event_text("1 pod\u{1b}[2J\nline".to_owned()), "1 pod\\u{1b}[2J\nline");
 }
+
+#[test]
+fn amounts_that_are_asked_for_are_told_from_free_ones() {
+    let text = r#"0 of 4 clusters: 3 Insufficient memory (best "b": 96Gi requested, 32Gi free), 1 NodeTooSmall ("c": 9 free, at most 2 on one node, 4 per pod). Next: free memory"#;
+    assert_eq!(super::list_asked_amounts(text), ["96Gi", "4"]);
+    assert_eq!(super::list_asked_amounts("requested"), [""; 0]);
+}

@@ -107,7 +107,7 @@ impl GroupContext<'_> {
             });
         }
         let mut reason = decided.reason.as_str();
-        // Amounts that change while the reasons stay the same are no news.
+        // Free amounts that change while the reasons stay the same are no news.
         if let Some(before) = find_same_shortage(status, old, decided) {
             message.clone_from(&before.message);
             status.clusters.clone_from(&old.clusters);
@@ -244,7 +244,7 @@ fn keep_placement(status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
     status.domains.clone_from(&old.domains);
 }
 
-/// Returns the condition of a group that still has no place, if nothing but amounts has changed since it was written.
+/// Returns the condition of a group that still has no place, if nothing but free amounts has changed since it was written.
 fn find_same_shortage<'c>(
     status: &ScheduleGroupStatus,
     old: &'c ScheduleGroupStatus,
@@ -254,6 +254,7 @@ fn find_same_shortage<'c>(
     let is_same = old.target_clusters == status.target_clusters
         && before.status == "False"
         && before.reason == decided.reason
+        && explain::list_asked_amounts(&before.message) == explain::list_asked_amounts(&decided.message)
         && old.decision.as_ref().is_some_and(|before| same_decision(before, &decided.record));
     (!decided.scheduled && !decided.suspended && is_same).then_some(before)
 }
