@@ -110,9 +110,6 @@ impl Look {
             if let Some(running) = &status.record.running {
                 found.push(format!("{name} moves: {running:?}"));
             }
-            if let Some(moving) = find_condition(&status.conditions, "Moving").filter(|moving| moving.is_true()) {
-                found.push(format!("{name} says that it moves: {}", moving.message));
-            }
             for member in &status.object_refs {
                 let is_placed = |cluster: &String| {
                     placed.contains(&(member.kind.clone(), own.clone(), member.name.clone(), cluster.clone()))
@@ -181,7 +178,8 @@ impl Look {
         if strays > 0 {
             found.push(format!("{strays} pods of web run in other members than {at:?}"));
         }
-        if status.observed_generation != web.metadata.generation {
+        // What has no copy observes nothing.
+        if !at.is_empty() && status.observed_generation != web.metadata.generation {
             found.push(format!(
                 "the source of web observed {:?}, its generation is {:?}",
                 status.observed_generation, web.metadata.generation
