@@ -10,6 +10,7 @@ use crate::api::crd::condition;
 use crate::api::crd::group::conditions::{DEPENDENCIES_PLACED, MOVE_BLOCKED, MOVING};
 use crate::api::{Condition, ScheduleGroupStatus};
 use crate::placement::explain;
+use crate::placement::facts::ObjectKey;
 use crate::placement::follow::MissingFollower;
 
 /// Most missing objects that are counted: the message names three.
@@ -21,9 +22,10 @@ impl GroupContext<'_> {
         let Some(decided) = self.active_decision().filter(|decided| decided.scheduled) else {
             return BTreeSet::new();
         };
-        // What its data keeps does not move, and namespaces are deleted when nothing is left in them.
-        let members = self.members.iter();
-        let moving = members.filter(|key| !key.is_of_kind("", "Namespace") && !self.store.is_held_by_volumes(key));
+        // What its data keeps does not move, nor what no policy matches any more; namespaces are deleted when nothing is left
+        // in them.
+        let stays = |key: &ObjectKey| self.store.is_held_by_volumes(key) || self.is_left(key);
+        let moving = self.members.iter().filter(|key| !key.is_of_kind("", "Namespace") && !stays(key));
         let copies = moving.flat_map(|key| self.store.copies_of(key));
         // What is there because something uses it stays as long as that.
         let clusters =

@@ -13,7 +13,9 @@ use super::schedule_deletions;
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
 use super::write::{TargetMark, Write, Written};
+use crate::api::crd::condition::find_condition;
 use crate::api::crd::group::DecisionRecord;
+use crate::api::crd::group::conditions::MOVING;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
@@ -620,4 +622,23 @@ fn a_cron_job_that_its_annotation_moves_is_stopped_before_it_begins_elsewhere() 
         hub.store.apply_change(Change::Schedule(Seen::Gone(schedule)), hub.now);
     }
     assert_eq!(writes(&plan(&hub, &nightly, "west")).0, ["CronJob west"]);
+}
+
+#[test]
+fn a_member_that_no_policy_matches_any_more_does_not_move() {
+    let mut hub = Hub::new();
+    hub.policy(json!({"resourceSelectors": {"labelSelectors": [{"matchLabels": {"tier": "a"}}]}}));
+    let put = |hub: &mut Hub, name: &str, labels: Value| {
+        let pods = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+        let spec = json!({"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": pods});
+        hub.put("apps", "Deployment", json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))
+    };
+    let web = put(&mut hub, "web", json!({"tier": "a"}));
+    hub.settle(&web, &decided(&["east"]));
+    put(&mut hub, "web", json!({}));
+    assert!(matches!(hub.store.assignments[&web], Assignment::Left(Some(_))));
+    let api = put(&mut hub, "api", json!({"tier": "a"}));
+    hub.settle(&api, &decided(&["west"]));
+    let conditions = hub.recorded(&api).status.unwrap().conditions;
+    assert!(find_condition(&conditions, MOVING).is_none(), "{conditions:?}");
 }
