@@ -110,6 +110,9 @@ impl Look {
             if let Some(running) = &status.record.running {
                 found.push(format!("{name} moves: {running:?}"));
             }
+            if let Some(moving) = find_condition(&status.conditions, "Moving").filter(|moving| moving.is_true()) {
+                found.push(format!("{name} says that it moves: {}", moving.message));
+            }
             for member in &status.object_refs {
                 let is_placed = |cluster: &String| {
                     placed.contains(&(member.kind.clone(), own.clone(), member.name.clone(), cluster.clone()))
