@@ -45,20 +45,6 @@ pub struct Removed {
     pub elsewhere: Vec<String>,
 }
 
-impl Removed {
-    /// Adds what a later look of the same removal deleted; what is left is as that look saw it.
-    pub(super) fn add_later_look(&mut self, later: Self) {
-        self.deleted
-            .extend(later.deleted.into_iter().filter(|object| !self.deleted.contains(object)).collect::<Vec<_>>());
-        let known: Vec<ObjectRef> = self.kept.iter().map(|kept| kept.object.clone()).collect();
-        self.kept.extend(later.kept.into_iter().filter(|kept| !known.contains(&kept.object)));
-        self.kept.retain(|kept| !self.deleted.contains(&kept.object));
-        self.leftovers = later.leftovers;
-        self.unsearched = later.unsearched;
-        self.elsewhere = later.elsewhere;
-    }
-}
-
 /// A step that is not undone, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedStep {

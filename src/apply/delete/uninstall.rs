@@ -13,7 +13,7 @@ use super::found::Found;
 use super::namespace::THERE_BEFORE;
 use super::orphans::Volume;
 use super::owned::given_back;
-use super::owner_refs::Labelled;
+use super::owner_refs::{Labelled, claim_of};
 use super::recorded_release::Former;
 use super::report::{ObjectReason, Removed};
 use super::wait_deleted::PendingDeletion;
@@ -28,22 +28,9 @@ use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
-use crate::k8s::object::{ObjectRef, is_terminating, object_annotation, object_uid};
-use crate::k8s::request::server::Server;
+use crate::k8s::object::{ObjectRef, is_terminating, object_annotation, object_uid, text_at};
+use crate::k8s::request::server::{Selection, Server};
 use crate::k8s::run_event::{Done, Event};
-
-/// Number of times that a removal is repeated for claims that were made after their set was deleted: each costs a search
-/// of the cluster.
-const LATE_CLAIM_LOOKS: usize = 3;
-
-/// Which look of a removal it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// The first.
-    First,
-    /// A later one: its own removal has deleted the record.
-    ForLateClaims,
-}
 
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]
@@ -104,43 +91,54 @@ impl Engine {
     /// have written the journal (nothing was written then), [`Error::Stuck`] when objects do not go away in time,
     /// [`inventory::Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
-        let removed = match self.uninstall_seen(&removal, Look::First).await {
+        let before = self.list_persistent_volume_claims(&self.server()).await?;
+        let removed = match self.uninstall_seen(&removal).await {
             // The run that was waited for, or seen, has removed all of it.
-            Err(Error::Inventory(inventory::Error::PlanOutdated)) => self.uninstall_seen(&removal, Look::First).await,
+            Err(Error::Inventory(inventory::Error::PlanOutdated)) => self.uninstall_seen(&removal).await,
             done => done,
         };
         let removed = match removed {
-            Ok(removed) => self.remove_late_claims(&removal, removed).await,
+            Ok(removed) => self.remove_late_claims(&removal, removed, &before).await,
             failed => failed,
         };
         self.release_failed_run(removed).await
     }
 
-    /// Removes claims that the search found at the end: a controller that is slow makes them of a set after that set is
-    /// gone, and nothing says when it has done so. What somebody has installed since is left alone.
-    async fn remove_late_claims(&self, removal: &Removal, mut removed: Removed) -> Result<Removed, Error> {
-        for _ in 0..LATE_CLAIM_LOOKS {
-            if !removed.leftovers.iter().any(|left| left.object.is_kind("", "PersistentVolumeClaim")) {
-                break;
-            }
-            let state = crate::inventory::store::load_state(&self.server(), &self.owner).await?;
-            if state.journal.is_some() || state.record.is_some_and(|record| record.phase != Phase::Removed) {
-                break;
-            }
-            let again = match self.uninstall_seen(removal, Look::ForLateClaims).await {
-                Err(Error::Inventory(inventory::Error::PlanOutdated)) => break,
-                done => done?,
-            };
-            let is_last = again.deleted.is_empty();
-            removed.add_later_look(again);
-            if is_last {
-                break;
-            }
+    /// Removes claims that the search found at the end and that were not there `before`: a controller that is slow makes them
+    /// of a set after that set is gone, and nothing says when it has done so. A claim whose set is there is another's: of a
+    /// set that was given back, or that somebody has installed since.
+    async fn remove_late_claims(
+        &self,
+        removal: &Removal,
+        mut removed: Removed,
+        before: &[Found],
+    ) -> Result<Removed, Error> {
+        let server = self.server();
+        let is_left = |found: &Found| removed.leftovers.iter().any(|left| left.object == found.object);
+        let was_there = |found: &Found| before.iter().any(|one| object_uid(&one.live) == object_uid(&found.live));
+        if !removed.leftovers.iter().any(|left| left.object.is_kind("", "PersistentVolumeClaim")) {
+            return Ok(removed);
         }
+        let mut late = self.list_persistent_volume_claims(&server).await?;
+        late.retain(|found| is_left(found) && !was_there(found));
+        let (mut late, _) = without_data(late, removal.delete_data);
+        // After the claims: a set that is there by now has made its own.
+        let kind = Kind::from_table("apps", "StatefulSet");
+        let selection = Selection { namespace: Some(&self.owner.namespace), ..Selection::default() };
+        let sets = server.list_objects(&kind, &selection).await;
+        let sets = sets.map_err(|e| Error::from_api_error("list StatefulSets", e))?;
+        late.retain(|found| {
+            let mut names = sets.iter().filter_map(|set| text_at(set, "/metadata/name"));
+            !names.any(|set| claim_of(&found.object.name, set))
+        });
+        let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
+        let deleted = self.delete_wave(&server, None, late, end).await?;
+        removed.leftovers.retain(|left| !deleted.contains(&left.object));
+        removed.deleted.extend(deleted);
         Ok(removed)
     }
 
-    async fn uninstall_seen(&self, removal: &Removal, look: Look) -> Result<Removed, Error> {
+    async fn uninstall_seen(&self, removal: &Removal) -> Result<Removed, Error> {
         let server = self.server();
         let namespaces = Kind::from_table("", "Namespace");
         let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
@@ -158,7 +156,7 @@ impl Engine {
             result.nothing_found = true;
         } else {
             let found = labelled.ours.len() + claims.len();
-            if state.is_empty() && found > 0 && look == Look::First {
+            if state.is_empty() && found > 0 {
                 self.events.send_event(Event::RecordLost { found });
             }
             let install_uid = install_uid(&state, namespace.as_ref());
