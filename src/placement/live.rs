@@ -138,16 +138,16 @@ pub fn are_over<'a>(copies: impl IntoIterator<Item = &'a Schedule>, facts: &Fact
         Workload::Job { completions, .. } => completions,
         _ => None,
     };
-    let mut complete = None;
+    let mut complete = 0_i64;
     for schedule in copies.into_iter().filter(|schedule| has_ended(schedule, facts)) {
         let share = schedule.spec.share.as_ref().and_then(|share| share.completions);
-        let (Some(_), Some(share)) = (asked, share) else { return true };
-        if has_failed(&read_copy_status(schedule)) {
+        let (Some(asked), Some(share)) = (asked, share) else { return true };
+        complete = complete.saturating_add(share.max(0));
+        if complete >= asked || has_failed(&read_copy_status(schedule)) {
             return true;
         }
-        complete = Some(complete.unwrap_or(0_i64).saturating_add(share.max(0)));
     }
-    complete.is_some_and(|complete| asked.is_none_or(|asked| complete >= asked))
+    false
 }
 
 /// Returns what the agent of a cluster last reported of a copy, for a move. Counts are those of pods, which Kubernetes

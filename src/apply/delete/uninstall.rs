@@ -104,6 +104,10 @@ impl Engine {
         self.release_failed_run(removed).await
     }
 
+    fn removal_deadline(&self) -> Instant {
+        self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300))
+    }
+
     /// Removes claims that the search found at the end and that were not there `before`: a controller that is slow makes them
     /// of a set after that set is gone, and nothing says when it has done so. A claim whose set is there is another's: of a
     /// set that was given back, or that somebody has installed since.
@@ -131,7 +135,7 @@ impl Engine {
             let mut names = sets.iter().filter_map(|set| text_at(set, "/metadata/name"));
             !names.any(|set| claim_of(&found.object.name, set))
         });
-        let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
+        let end = self.removal_deadline();
         let deleted = self.delete_wave(&server, None, late, end).await?;
         removed.leftovers.retain(|left| !deleted.contains(&left.object));
         removed.deleted.extend(deleted);
@@ -146,7 +150,7 @@ impl Engine {
             namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
         let state = crate::inventory::store::load_state(&server, &self.owner).await?;
         self.check_journal_steps(state.journal.as_ref())?;
-        let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
+        let end = self.removal_deadline();
         let mut result = Removed::default();
         let mut volumes = Vec::new();
         let labelled = self.what_is_ours(&server, &state).await?;

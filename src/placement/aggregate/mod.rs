@@ -83,12 +83,12 @@ impl Source<'_> {
             serving.aggregate_added_kind(&mut status);
             return status;
         }
-        let fields = replica_fields(self.kind).filter(|_| self.group == "apps");
+        let fields = self.replica_fields();
         if let Some(fields) = fields {
             serving.aggregate_replicas(fields, &mut status);
         }
-        let sums = SUMS.iter().find(|(group, kind, _)| (*group, *kind) == (self.group, self.kind));
-        if let Some((_, _, fields)) = sums {
+        let sums = self.summed_fields();
+        if let Some(fields) = sums {
             serving.sum_fields(fields, &mut status);
         }
         match (self.group, self.kind) {
@@ -109,6 +109,17 @@ impl Source<'_> {
         status
     }
 
+    /// Returns the counts of a kind that has replicas.
+    fn replica_fields(&self) -> Option<&'static [&'static str]> {
+        replica_fields(self.kind).filter(|_| self.group == "apps")
+    }
+
+    /// Returns the fields of a kind that are added up.
+    fn summed_fields(&self) -> Option<&'static [&'static str]> {
+        let sums = SUMS.iter().find(|(group, kind, _)| (*group, *kind) == (self.group, self.kind));
+        sums.map(|(.., fields)| *fields)
+    }
+
     /// Returns the status to write over `previous`, which the API server returned; `None` where it would say the same, and
     /// where nothing may change any more. `now` is the time of what has none.
     pub fn status_to_write(&self, previous: &Value, now: Timestamp) -> Option<Value> {
@@ -127,8 +138,7 @@ impl Source<'_> {
 
     /// Returns the status of a workload that has no copy any more, and still says that pods run; `None` for others.
     fn status_without_copies(&self, previous: &Value) -> Option<Map<String, Value>> {
-        let sums = SUMS.iter().find(|(group, kind, _)| *group == "apps" && (*group, *kind) == (self.group, self.kind));
-        let fields = replica_fields(self.kind).filter(|_| self.group == "apps").or(sums.map(|(.., fields)| *fields))?;
+        let fields = self.replica_fields().or_else(|| self.summed_fields().filter(|_| self.group == "apps"))?;
         if !fields.iter().any(|field| previous[*field].as_i64().is_some_and(|count| count > 0)) {
             return None;
         }

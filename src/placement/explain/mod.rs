@@ -37,7 +37,7 @@ pub fn shorten_event_text(text: String) -> String {
     text
 }
 
-fn quote_names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn quote_names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     names.into_iter().map(|name| format!("{:?}", name.as_ref())).collect::<Vec<_>>().join(", ")
 }
 

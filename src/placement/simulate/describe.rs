@@ -73,7 +73,7 @@ fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<St
             let targets = run.find_decided_targets(key, facts);
             let is_suspended = run.decisions.get(group).is_some_and(|decision| decision.suspended);
             let stays = is_suspended
-                || is_over(run, key, facts)
+                || run.is_over(facts)
                 || !kept.is_empty() && !kept.is_subset(&targets) && run.keeps_volumes(facts);
             if stays { kept.clone() } else { targets }
         }
@@ -81,7 +81,7 @@ fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<St
             let mut targets = run.find_decided_targets(key, facts);
             let frozen = run.direct.get(key).into_iter().flat_map(|direct| &direct.frozen);
             targets.extend(frozen.filter(|name| kept.contains(*name)).cloned());
-            if is_over(run, key, facts) { kept.clone() } else { targets }
+            if run.is_over(facts) { kept.clone() } else { targets }
         }
         Some(Assignment::Follows) => {
             let plan = run.plans.get(key.namespace());
@@ -95,10 +95,6 @@ fn find_places(run: &Run<'_>, key: &ObjectKey, facts: &Facts, kept: &BTreeSet<St
         }
         _ => BTreeSet::new(),
     }
-}
-
-fn is_over(run: &Run<'_>, key: &ObjectKey, facts: &Facts) -> bool {
-    live::are_over(run.list_known_copies(key).map(|(_, copy)| copy), facts)
 }
 
 /// Returns the pods of an object in a target, and of one that is copied whole all of them.

@@ -117,8 +117,7 @@ impl<'a> Run<'a> {
 
     /// Returns whether all that runs once of a group is over.
     fn is_all_over(&self, name: &str) -> bool {
-        self.list_moved_members(name)
-            .all(|facts| live::are_over(self.list_known_copies(&facts.key).map(|(_, copy)| copy), facts))
+        self.list_moved_members(name).all(|facts| self.is_over(facts))
     }
 
     /// Plays the moves of a group until it stays where it is.

@@ -167,6 +167,11 @@ impl<'a> Run<'a> {
         self.copies.get(key).into_iter().flatten().copied()
     }
 
+    /// Returns whether a Job or a bare Pod is over by its known copies.
+    pub(super) fn is_over(&self, facts: &Facts) -> bool {
+        live::are_over(self.list_known_copies(&facts.key).map(|(_, copy)| copy), facts)
+    }
+
     /// Finds who decides about an object.
     pub(super) fn match_known_object(&self, facts: &Facts) -> Match<'_> {
         self.policies.match_object(facts, self.namespace_labels(facts.key.namespace()))

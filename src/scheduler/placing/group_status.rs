@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::decide::{Decided, ROWS};
 use super::faults::CopyFaults;
 use super::group_context::GroupContext;
-use super::place::cluster_of;
 use crate::api::crd::condition;
 use crate::api::crd::group::conditions::{APPLIED, AVAILABLE, SCHEDULED};
 use crate::api::crd::group::{DecisionRecord, ObjectRef};
@@ -126,9 +125,7 @@ impl GroupContext<'_> {
         if !old.target_clusters.is_empty() {
             return old.target_clusters.clone();
         }
-        let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
-        let live = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
-        let clusters: BTreeSet<&str> = live.map(|(at, _)| cluster_of(at)).collect();
+        let clusters: BTreeSet<&str> = self.members.iter().flat_map(|key| self.store.clusters_of(key)).collect();
         clusters.into_iter().map(str::to_owned).collect()
     }
 

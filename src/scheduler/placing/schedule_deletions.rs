@@ -110,14 +110,10 @@ pub(super) fn delete_direct_schedules(
 /// Returns the deletions of the Schedules of a CronJob that need not be, before it begins where its annotation names: of
 /// those whose Jobs have ended.
 pub(super) fn delete_idle_schedules(store: &Store, key: &ObjectKey, desired: &[DesiredSchedule<'_>]) -> Vec<Write> {
-    let is_active = |write: &Write| {
-        let Write::RemoveSchedule { uid, .. } = write else { return false };
-        let mut copies = store.copies_of(key);
-        copies.any(|(_, schedule)| schedule.metadata.uid.as_ref() == Some(uid) && live::has_old_pods(schedule))
-    };
-    let mut deletions = Desired::new(desired).delete_others(store, key, |_, _| RemovalClass::Asked);
-    deletions.retain(|write| !is_active(write));
-    deletions
+    let needed: BTreeSet<&str> = desired.iter().map(|one| one.cluster).collect();
+    let idle = schedules_to_delete(store, key)
+        .filter(|(at, schedule)| !needed.contains(cluster_of(at)) && !live::has_old_pods(schedule));
+    idle.filter_map(|copy| remove_schedule(store, key, copy, RemovalClass::Asked.into())).collect()
 }
 
 /// Returns whether a namespace is not kept in a cluster that is being drained: nothing of it is left there.

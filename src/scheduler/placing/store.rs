@@ -210,13 +210,10 @@ impl Store {
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
-            Assignment::Follows => {
-                self.mark_owner(key, cause, now);
-                self.mark_scaled_object(key, now);
-            }
+            Assignment::Follows => self.mark_owner(key, cause, now),
             _ => self.enqueue(ReconcileRequest::Object(key.clone()), cause, now),
         }
-        if new != old {
+        if new != old || new == Assignment::Follows {
             self.mark_scaled_object(key, now);
         }
         let is_unplaced = old == Assignment::Unplaced && new == Assignment::Unplaced;

@@ -72,9 +72,9 @@ impl WaitingGroups {
         }
         self.round = now;
         let (pause, grown, changed) = (self.pause(), self.grown, self.changed);
-        let is_urgent = |at: Instant| all || changed.is_some_and(|changed| at <= changed);
+        let is_urgent = |at: Instant| all || changed.is_some_and(|changed| at < changed);
         let (urgent, others): (Vec<_>, Vec<_>) = self.decided.iter().partition(|(_, at)| is_urgent(**at));
-        let open = others.into_iter().filter(|(_, at)| grown.is_some_and(|grown| **at <= grown));
+        let open = others.into_iter().filter(|(_, at)| grown.is_some_and(|grown| **at < grown));
         let mut open: Vec<(Instant, &String)> = open.map(|(name, at)| (*at + pause, name)).collect();
         open.sort_unstable();
         let count = open.iter().take(IN_ROUND).take_while(|(at, _)| *at <= now).count();
@@ -86,7 +86,7 @@ impl WaitingGroups {
             .collect();
         for name in &due {
             // Until it is decided it is not taken again.
-            self.decided.insert(name.clone(), now + Duration::from_nanos(1));
+            self.decided.insert(name.clone(), now);
         }
         due
     }
@@ -140,7 +140,7 @@ mod tests {
         let at = |seconds: u64| began + Duration::from_secs(seconds);
         assert_eq!((waiting.take_due(at(5), false).len(), waiting.next_round()), (0, None), "nothing has changed");
         waiting.record_change(at(6));
-        assert_eq!(waiting.next_round(), Some(at(7).min(at(2))));
+        assert_eq!(waiting.next_round(), Some(at(2)));
         assert_eq!(waiting.take_due(at(7), false).len(), 1000);
         assert_eq!(waiting.take_due(at(9), false).len(), 0, "once");
         assert_eq!(waiting.take_due(at(10), true).len(), 1000);

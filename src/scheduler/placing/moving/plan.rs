@@ -12,6 +12,7 @@ use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, read_record, time_text};
 use crate::placement::decide::{Outcome, Target};
+use crate::placement::explain;
 use crate::placement::moves::{
     ClusterAmounts, MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
@@ -117,11 +118,10 @@ pub(in crate::scheduler::placing) fn plan_move(
 
 /// Makes the decision about what has ended: it stays where it is recorded, and begins nowhere else.
 fn keep_where_it_ended(decided: &mut Decided, recorded: &ClusterAmounts) {
-    let names: Vec<String> = recorded.keys().map(|cluster| format!("{cluster:?}")).collect();
-    decided.message = if names.is_empty() {
+    decided.message = if recorded.is_empty() {
         "It has ended, and no cluster has a copy".to_owned()
     } else {
-        format!("Stays on {}: it has ended", names.join(", "))
+        format!("Stays on {}: it has ended", explain::quote_names(recorded.keys()))
     };
     (decided.scheduled, decided.waits, decided.kept) = (true, false, false);
     Outcome::Placed.code().clone_into(&mut decided.reason);

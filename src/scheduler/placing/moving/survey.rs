@@ -100,13 +100,13 @@ impl<'a> Survey<'a> {
         live.filter(|(key, _, schedule)| !self.is_left_running(key, cluster, schedule)).collect()
     }
 
-    /// Returns what is reported of the copy of a member; nothing of one that is being deleted.
     /// Returns the copy of a member in a cluster, unless it is being deleted.
     fn live_copy(&self, key: &ObjectKey, cluster: &str) -> Option<&'a Schedule> {
         let copy = self.store.copy_in(key, cluster).map(|(_, schedule)| schedule);
         copy.filter(|schedule| schedule.metadata.deletion_timestamp.is_none())
     }
 
+    /// Returns what is reported of the copy of a member; nothing of one that is being deleted.
     fn report(&self, key: &ObjectKey, cluster: &str) -> SeenReport {
         self.live_copy(key, cluster).map(live::read_copy_report).unwrap_or_default()
     }
