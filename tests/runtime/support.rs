@@ -199,13 +199,16 @@ impl Program {
     /// The same with further arguments.
     pub(crate) fn scheduler_with(kubeconfig: &Path, config: &str, identity: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        fs_err::create_dir(dir.path().join("bootstrap")).expect("a folder");
-        render_bootstrap(&dir.path().join("bootstrap"), "fleet");
-        fs_err::write(dir.path().join("config.yaml"), config).expect("written");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-scheduler"));
-        command.arg("--kubeconfig").arg(kubeconfig).args(["--identity", identity]);
-        command.arg("--bootstrap-dir").arg(dir.path().join("bootstrap"));
-        command.arg("--config").arg(dir.path().join("config.yaml")).args(more);
+        let mut command = scheduler_command(&dir, kubeconfig, config, identity);
+        command.args(more);
+        Self::start(command, dir)
+    }
+
+    /// The same with a wall clock that is so many seconds ahead.
+    pub(crate) fn scheduler_ahead(kubeconfig: &Path, config: &str, identity: &str, seconds: u32) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut command = scheduler_command(&dir, kubeconfig, config, identity);
+        command.env("LD_PRELOAD", build_clock_ahead(dir.path(), seconds));
         Self::start(command, dir)
     }
 
@@ -290,6 +293,41 @@ impl Program {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// The command of a scheduler, with its files in a folder.
+fn scheduler_command(dir: &TempDir, kubeconfig: &Path, config: &str, identity: &str) -> Command {
+    fs_err::create_dir(dir.path().join("bootstrap")).expect("a folder");
+    render_bootstrap(&dir.path().join("bootstrap"), "fleet");
+    fs_err::write(dir.path().join("config.yaml"), config).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-scheduler"));
+    command.arg("--kubeconfig").arg(kubeconfig).args(["--identity", identity]);
+    command.arg("--bootstrap-dir").arg(dir.path().join("bootstrap"));
+    command.arg("--config").arg(dir.path().join("config.yaml"));
+    command
+}
+
+/// What a program reads in place of the wall clock. Time namespaces move the other clocks only.
+const CLOCK_AHEAD: &str = "
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    int failed = (int)syscall(SYS_clock_gettime, clock, at);
+    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += SECONDS;
+    return failed;
+}
+";
+
+/// Builds a library that sets the wall clock of a program so many seconds ahead, with the compiler that links Rust.
+fn build_clock_ahead(dir: &Path, seconds: u32) -> PathBuf {
+    let (source, library) = (dir.join("clock.c"), dir.join("clock.so"));
+    fs_err::write(&source, CLOCK_AHEAD).expect("written");
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-fPIC", "-O1", "-D_GNU_SOURCE"]).arg(format!("-DSECONDS={seconds}"));
+    let built = command.arg("-o").arg(&library).arg(&source).status().expect("cc runs");
+    assert!(built.success(), "cc: {built}");
+    library
 }
 
 /// Longest time that is waited for anything. On an idle machine everything takes a fraction of it.
