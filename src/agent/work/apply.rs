@@ -221,7 +221,8 @@ async fn claim_found(context: &Context, job: &Job, target: &Target) -> Result<Cl
     Ok(Claim::Ours(found))
 }
 
-/// Writes a copy whole, as kubectl does without server-side apply: a POST and a PUT take lists with doubled entries.
+/// Writes a copy whole, without server-side apply: a POST and a merge patch take lists with doubled entries. A PUT would need a
+/// right that the agent has for nothing else.
 async fn write_whole(
     context: &Context,
     job: &Job,
@@ -233,21 +234,21 @@ async fn write_whole(
         Claim::Ours(found) => Some(found),
         Claim::Nothing => None,
     };
-    let whole = match &found {
-        Some(found) => fields::build_replacement(found, manifest, &job.task.policy.leave_fields),
-        None => begin_manifest(&job.task, manifest).unwrap_or_else(|| manifest.clone()),
-    };
     let api = context.copies_api(target);
-    let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
-    let object: DynamicObject = serde_json::from_value(whole).map_err(|error| {
-        Failure::Problem(Problem::retry_on_change(
-            applied::INVALID,
-            format!("{} is not an object: {error}", target.key),
-        ))
-    })?;
-    let written = match found {
-        Some(_) => call_with_timeout(api.replace(&target.key.name, &params, &object)).await,
-        None => call_with_timeout(api.create(&params, &object)).await,
+    let written = if let Some(found) = &found {
+        let patch = fields::build_replacement_patch(found, manifest, &job.task.policy.leave_fields);
+        let params = PatchParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PatchParams::default() };
+        call_with_timeout(api.patch(&target.key.name, &params, &Patch::Merge(&patch))).await
+    } else {
+        let whole = begin_manifest(&job.task, manifest).unwrap_or_else(|| manifest.clone());
+        let object: DynamicObject = serde_json::from_value(whole).map_err(|error| {
+            Failure::Problem(Problem::retry_on_change(
+                applied::INVALID,
+                format!("{} is not an object: {error}", target.key),
+            ))
+        })?;
+        let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
+        call_with_timeout(api.create(&params, &object)).await
     };
     let written = written.map_err(|error| Failure::from_answer(&target.key, &error))?;
     Ok((copy_json(target, &written), false))

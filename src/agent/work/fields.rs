@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::k8s::connect::daemon_client::CallError;
-use crate::k8s::managed_fields::apply_merge_patch;
+use crate::k8s::managed_fields::{apply_merge_patch, merge_diff};
 
 /// Marks a field that an API server's schema lacks, in its answer to an apply.
 const NOT_DECLARED: &str = ": field not declared in schema";
@@ -169,12 +169,11 @@ pub fn has_doubled_entries(error: &CallError) -> bool {
     })
 }
 
-/// Returns a manifest as it replaces an object: labels, annotations and finalizers of others stay, and so does what the copy
-/// leaves to others.
-pub fn build_replacement(found: &Value, manifest: &Value, left: &[String]) -> Value {
+/// Returns the merge patch with which a manifest replaces an object that nobody has changed since: labels, annotations and
+/// finalizers of others stay, and so does what the copy leaves to others.
+pub fn build_replacement_patch(found: &Value, manifest: &Value, left: &[String]) -> Value {
     let mut object = manifest.clone();
     let mut metadata = found["metadata"].clone();
-    apply_merge_patch(&mut metadata, &json!({ "managedFields": null }));
     apply_merge_patch(&mut metadata, &manifest["metadata"]);
     object["metadata"] = metadata;
     for field in left.iter().filter_map(|path| extract_field_at(found, path)) {
@@ -183,7 +182,9 @@ pub fn build_replacement(found: &Value, manifest: &Value, left: &[String]) -> Va
     if let Some(status) = found.get("status") {
         object["status"] = status.clone();
     }
-    object
+    let mut patch = merge_diff(found, &object);
+    patch["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+    patch
 }
 
 /// Removes the fields that a control plane of an earlier build does not know, which refused to store them. Returns whether there

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fleetctl::api::placeable::PLACEABLE;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use super::Site;
 use crate::applicant::fresh;
 use crate::membership::Scene;
+use crate::support::wait;
 
 /// The roles that the chart renders with some flags that give values, with other names.
 pub(crate) fn roles(name: &str, values: &[&str]) -> Vec<Value> {
@@ -149,6 +151,19 @@ async fn the_rights_of_the_chart_are_enough_for_every_kind_and_a_missing_one_is_
         site.until(name, "Applied").await;
     }
     assert!(accounts.get_opt("x").await.unwrap().is_some());
+    // A list that server-side apply refuses is edited by the same rights.
+    let mut doubled = all.iter().find(|manifest| manifest["kind"] == "Deployment").unwrap().clone();
+    for port in [8080, 9090] {
+        doubled["spec"]["template"]["spec"]["containers"][0]["ports"] =
+            json!([{ "name": "a", "containerPort": port }, { "name": "b", "containerPort": port }]);
+        site.schedule("deployment", &doubled, json!({})).await;
+        wait("the ports arrive", async || {
+            let copy = site.in_place::<Deployment>().get("x").await.unwrap().spec.unwrap().template.spec.unwrap();
+            copy.containers[0].ports.iter().flatten().filter(|found| found.container_port == port).count() == 2
+        })
+        .await;
+        site.until("deployment", "Applied").await;
+    }
     // Each is deleted by the same rights, the namespace after all that is in it.
     for name in &names {
         site.schedules().delete(name, &DeleteParams::default()).await.unwrap();
