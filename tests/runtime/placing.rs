@@ -158,16 +158,24 @@ impl Fleet {
             "observedHash": schedule.spec.hash, "appliedGeneration": schedule.spec.source_ref.generation,
             "copyGeneration": resource["observedGeneration"], "resource": resource.to_string(),
         }});
-        let api: Api<Schedule> = Api::namespaced(self.client(), &schedule.namespace().unwrap());
-        api.patch_status(&schedule.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        self.write_status(schedule, status).await;
     }
 
     /// Says that the copy of a deleted Schedule is gone.
     async fn report_deleted(&self, schedule: &Schedule) {
         let status = json!({"status": {"conditions": [
             {"type": "Deleted", "status": "True", "reason": "Deleted", "message": ""}]}});
+        self.write_status(schedule, status).await;
+    }
+
+    /// Writes the status of a Schedule as its agent does: one that has gone meanwhile has none.
+    async fn write_status(&self, schedule: &Schedule, status: Value) {
         let api: Api<Schedule> = Api::namespaced(self.client(), &schedule.namespace().unwrap());
-        api.patch_status(&schedule.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        let written = api.patch_status(&schedule.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await;
+        match written {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            written => drop(written.unwrap()),
+        }
     }
 
     async fn groups(&self, policy: &str) -> Vec<ScheduleGroup> {

@@ -59,14 +59,10 @@ async fn play_agents(fleet: Arc<Fleet>, names: Vec<String>, faults: Faults) {
                 let before = copy.status.as_ref().and_then(|status| status.served).unwrap_or_default();
                 let amounts = json!({"status": {"epoch": copy.spec.epoch, "available": i64::from(available),
                     "served": before.max(i64::from(available))}});
-                let api = fleet.schedules(name);
-                let patch = Patch::Merge(&amounts);
-                // It may have gone a moment ago.
-                if api.patch_status(&copy.name_any(), &PatchParams::default(), &patch).await.is_ok() {
-                    let resource =
-                        json!({"replicas": 1, "availableReplicas": i64::from(available), "observedGeneration": 1});
-                    fleet.report(&copy, resource, available).await;
-                }
+                fleet.write_status(&copy, amounts).await;
+                let resource =
+                    json!({"replicas": 1, "availableReplicas": i64::from(available), "observedGeneration": 1});
+                fleet.report(&copy, resource, available).await;
             }
             let asked = clusters.get(name).await.unwrap().annotations().get(ANNOTATION_ASK).cloned();
             if let Some(asked) = asked {
