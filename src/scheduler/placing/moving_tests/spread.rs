@@ -309,3 +309,20 @@ async fn a_finished_job_is_recorded_where_it_is_when_its_policy_is_back() {
     assert_eq!((&*scheduled.reason, &*scheduled.message), ("Placed", &*stays));
     assert_eq!(status.target_clusters, [home]);
 }
+
+#[tokio::test]
+async fn what_was_divided_and_is_copied_to_all_comes_to_rest() {
+    let mut spread = Spread::new(&evenly(), 9);
+    for constraints in [json!({"topologyKey": "region", "spreadMode": "Duplicate"}), evenly()] {
+        spread.scene.policy["spec"]["spreadConstraints"] = constraints.clone();
+        spread.scene.put_policy();
+        let web = spread.web.clone();
+        spread.scene.settle(&web);
+        spread.play();
+        spread.play();
+        let asked = NAMES.map(|name| spread.scene.clusters[name]["metadata"]["annotations"][ANNOTATION_ASK].clone());
+        spread.play();
+        let again = NAMES.map(|name| spread.scene.clusters[name]["metadata"]["annotations"][ANNOTATION_ASK].clone());
+        assert_eq!(asked, again, "nobody is asked when nothing changes");
+    }
+}
