@@ -120,7 +120,7 @@ fn with_former(live: &Value, former: &[Value]) -> Option<Vec<Value>> {
             .iter_mut()
             .find(|known| is_tool(known) && names.iter().all(|name| known.get(name) == entry.get(name)));
         match (known, entry.get("fieldsV1")) {
-            (Some(known), Some(fields)) => merge_field_sets(&mut known["fieldsV1"], fields),
+            (Some(known), Some(fields)) => managed_fields::merge_field_sets(&mut known["fieldsV1"], fields),
             (Some(_), None) => {}
             (None, _) => entries.push(entry.clone()),
         }
@@ -201,25 +201,12 @@ fn merged_entries(live: &Value) -> Option<Vec<Value>> {
         items_at(live, "/metadata/managedFields").iter().cloned().partition(is_tool);
     let mut ours = tools.first()?.clone();
     for other in &tools[1..] {
-        merge_field_sets(&mut ours["fieldsV1"], other.get("fieldsV1")?);
+        managed_fields::merge_field_sets(&mut ours["fieldsV1"], other.get("fieldsV1")?);
     }
     ours["manager"] = MANAGER.into();
     ours["operation"] = "Apply".into();
     rest.insert(0, ours);
     Some(rest)
-}
-
-/// The union of two sets of fields: sets are trees of maps, and a leaf is an empty map.
-fn merge_field_sets(into: &mut Value, other: &Value) {
-    let (Some(into), Some(other)) = (into.as_object_mut(), other.as_object()) else { return };
-    for (key, value) in other {
-        match into.get_mut(key) {
-            Some(known) => merge_field_sets(known, value),
-            None => {
-                into.insert(key.clone(), value.clone());
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -260,6 +260,19 @@ fn add_keys(item: &mut Value, key: &str) {
     }
 }
 
+/// The union of two sets of fields: sets are trees of maps, and a leaf is an empty map.
+pub(crate) fn merge_field_sets(into: &mut Value, other: &Value) {
+    let (Some(into), Some(other)) = (into.as_object_mut(), other.as_object()) else { return };
+    for (key, value) in other {
+        match into.get_mut(key) {
+            Some(known) => merge_field_sets(known, value),
+            None => {
+                into.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
 /// The RFC 7396 merge patch that turns `from` into `to`.
 pub(crate) fn merge_diff(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };

@@ -22,7 +22,7 @@ use crate::api::labels::{
 };
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::managed_fields::{apply_merge_patch, extract_fields};
-use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid};
+use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid, text_at};
 
 /// `resourceVersion` of no object: the API server's store begins at a higher one.
 const NO_VERSION: &str = "1";
@@ -251,7 +251,19 @@ async fn write_whole(
         call_with_timeout(api.create(&params, &object)).await
     };
     let written = written.map_err(|error| Failure::from_answer(&target.key, &error))?;
-    Ok((copy_json(target, &written), false))
+    let owned = own_as_applied(context, target, copy_json(target, &written)).await;
+    Ok((owned.map_err(|error| Failure::from_answer(&target.key, &error))?, false))
+}
+
+/// Makes the fields of an object that was written whole those of the agent's applies: what the source drops later is removed.
+async fn own_as_applied(context: &Context, target: &Target, written: Value) -> Result<Value, CallError> {
+    let Some(entries) = fields::list_entries_as_applied(&written) else { return Ok(written) };
+    let version = text_at(&written, "/metadata/resourceVersion");
+    let patch = json!({ "metadata": { "resourceVersion": version, "managedFields": entries } });
+    let params = PatchParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PatchParams::default() };
+    let api = context.copies_api(target);
+    let owned = call_with_timeout(api.patch(&target.key.name, &params, &Patch::Merge(&patch))).await?;
+    Ok(copy_json(target, &owned))
 }
 
 /// Returns the manifest with which a copy begins whose replicas are left to others: with one pod, the default, it would serve

@@ -5,8 +5,10 @@
 
 use serde_json::{Value, json};
 
+use crate::api::labels::AGENT_MANAGER;
 use crate::k8s::connect::daemon_client::CallError;
-use crate::k8s::managed_fields::{apply_merge_patch, merge_diff};
+use crate::k8s::managed_fields::{apply_merge_patch, merge_diff, merge_field_sets};
+use crate::k8s::object::{items_at, text_at};
 
 /// Marks a field that an API server's schema lacks, in its answer to an apply.
 const NOT_DECLARED: &str = ": field not declared in schema";
@@ -162,11 +164,10 @@ pub fn undeclared_fields(error: &CallError) -> Vec<String> {
     error.to_api_error().map(|answer| not_declared(&answer.message)).unwrap_or_default()
 }
 
-/// Returns true for the answer of server-side apply to a list of which two entries have the same key.
+/// Returns true for the answer of server-side apply to a list of which two entries have the same key: in what is applied, or,
+/// before Kubernetes 1.29, in the object that is there.
 pub fn has_doubled_entries(error: &CallError) -> bool {
-    error.to_api_error().is_some_and(|answer| {
-        answer.message.contains(TYPED) && answer.message.contains(": duplicate entries for key [")
-    })
+    error.to_api_error().is_some_and(|answer| answer.message.contains(": duplicate entries for key ["))
 }
 
 /// Returns the merge patch with which a manifest replaces an object that nobody has changed since: labels, annotations and
@@ -174,6 +175,14 @@ pub fn has_doubled_entries(error: &CallError) -> bool {
 pub fn build_replacement_patch(found: &Value, manifest: &Value, left: &[String]) -> Value {
     let mut object = manifest.clone();
     let mut metadata = found["metadata"].clone();
+    for fields in own_entries(found).filter_map(|entry| entry.pointer("/fieldsV1/f:metadata")) {
+        for part in ["labels", "annotations"] {
+            let names = fields.get(format!("f:{part}")).and_then(Value::as_object).into_iter().flatten();
+            for name in names.filter_map(|(name, _)| name.strip_prefix("f:")) {
+                apply_merge_patch(&mut metadata, &json!({ part: { name: null } }));
+            }
+        }
+    }
     apply_merge_patch(&mut metadata, &manifest["metadata"]);
     object["metadata"] = metadata;
     for field in left.iter().filter_map(|path| extract_field_at(found, path)) {
@@ -185,6 +194,27 @@ pub fn build_replacement_patch(found: &Value, manifest: &Value, left: &[String])
     let mut patch = merge_diff(found, &object);
     patch["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
     patch
+}
+
+/// Returns the managed fields of an object that was written whole as if it had been applied: an apply removes only what was
+/// applied before. `None` where they are like that.
+pub fn list_entries_as_applied(object: &Value) -> Option<Vec<Value>> {
+    let mut applied = own_entries(object).find(|entry| text_at(entry, "/operation") != Some("Apply"))?.clone();
+    applied["operation"] = "Apply".into();
+    for other in own_entries(object) {
+        merge_field_sets(&mut applied["fieldsV1"], other.get("fieldsV1")?);
+    }
+    let others = items_at(object, "/metadata/managedFields").iter().filter(|entry| !is_own_entry(entry)).cloned();
+    Some(std::iter::once(applied).chain(others).collect())
+}
+
+/// Returns the entries of managed fields that say that the agent has written the object, in whatever way.
+fn own_entries(object: &Value) -> impl Iterator<Item = &Value> {
+    items_at(object, "/metadata/managedFields").iter().filter(|entry| is_own_entry(entry))
+}
+
+fn is_own_entry(entry: &Value) -> bool {
+    text_at(entry, "/manager") == Some(AGENT_MANAGER) && text_at(entry, "/subresource").unwrap_or_default().is_empty()
 }
 
 /// Removes the fields that a control plane of an earlier build does not know, which refused to store them. Returns whether there
@@ -210,6 +240,62 @@ fn not_declared(message: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": operation, "fieldsV1": fields})
+    }
+
+    #[test]
+    fn what_is_replaced_keeps_the_labels_of_others_and_loses_what_the_source_dropped() {
+        let labels = |names: &[&str]| {
+            let names: serde_json::Map<String, Value> =
+                names.iter().map(|name| (format!("f:{name}"), json!({}))).collect();
+            json!({"f:metadata": {"f:labels": names}})
+        };
+        let found = json!({"metadata": {"resourceVersion": "7", "labels": {"dropped": "1", "kept": "1", "theirs": "1"},
+            "managedFields": [entry("fleet-agent", "Update", &labels(&["dropped", "kept"])),
+                entry("kubectl-edit", "Update", &labels(&["theirs"]))]}, "data": {"a": "1"}});
+        let manifest = json!({"metadata": {"labels": {"kept": "2"}}, "data": {"b": "1"}});
+        let patch = build_replacement_patch(&found, &manifest, &[]);
+        assert_eq!(
+            patch,
+            json!({"metadata": {"resourceVersion": "7", "labels": {"dropped": null, "kept": "2"}},
+                "data": {"a": null, "b": "1"}})
+        );
+    }
+
+    #[test]
+    fn doubled_entries_are_found_in_what_is_applied_and_in_what_is_there() {
+        let of = "(a/b; apps/v1, Kind=Deployment)";
+        let at = ".spec.template.spec.containers[name=\"c\"].env: duplicate entries for key [name=\"A\"]";
+        for (message, expected) in [
+            (format!("failed to create typed patch object {of}: {at}"), true),
+            (
+                format!(
+                    "failed to create manager for existing fields: failed to convert new object {of} to smd typed: {at}"
+                ),
+                true,
+            ),
+            (format!("failed to create typed patch object {of}: .spec.replicas: expected numeric, got string"), false),
+        ] {
+            let answer = json!({"status": "Failure", "code": 500, "reason": "InternalError", "message": message});
+            let error = CallError::Kube(kube::Error::Api(serde_json::from_value(answer).unwrap()));
+            assert_eq!(has_doubled_entries(&error), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_whole_counts_as_applied() {
+        let others = entry("kubectl-edit", "Update", &json!({"f:data": {"f:c": {}}}));
+        let mut object = json!({"metadata": {"managedFields": [others,
+            entry("fleet-agent", "Apply", &json!({"f:data": {"f:a": {}}})),
+            entry("fleet-agent", "Update", &json!({"f:data": {"f:b": {}}}))]}});
+        let entries = list_entries_as_applied(&object).unwrap();
+        let applied = entry("fleet-agent", "Apply", &json!({"f:data": {"f:a": {}, "f:b": {}}}));
+        assert_eq!(entries, [applied, others]);
+        object["metadata"]["managedFields"] = json!(entries);
+        assert_eq!(list_entries_as_applied(&object), None);
+    }
 
     #[test]
     fn both_notations_lead_to_the_field() {

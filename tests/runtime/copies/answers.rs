@@ -61,7 +61,10 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
         container["env"] = json!([{ "name": "A", "value": "one" }, { "name": "A", "value": value }]);
         doubled
     };
-    site.schedule("doubled", &doubled("two"), json!({})).await;
+    let mut labelled = doubled("two");
+    labelled["metadata"]["labels"] = json!({ "of": "source" });
+    labelled["spec"]["template"]["spec"]["containers"][0]["workingDir"] = json!("/there");
+    site.schedule("doubled", &labelled, json!({})).await;
     site.until("doubled", "Applied").await;
     let uid = deployments.get("doubled").await.unwrap().uid();
     let note = json!({ "metadata": { "annotations": { "of": "others" } } });
@@ -71,6 +74,17 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
         let copy = deployments.get("doubled").await.unwrap();
         let container = serde_json::to_value(&copy).unwrap()["spec"]["template"]["spec"]["containers"][0].clone();
         container["ports"].as_array().unwrap().len() == 2 && container["env"][1]["value"] == "three"
+    })
+    .await;
+    let copy = deployments.get("doubled").await.unwrap();
+    assert!(copy.uid() == uid && copy.annotations()["of"] == "others", "{copy:?}");
+    assert!(!copy.labels().contains_key("of"), "what the source dropped goes: {:?}", copy.labels());
+    // So does what it drops when no list of it is doubled any more.
+    site.schedule("doubled", &site.deployment("doubled", 1), json!({})).await;
+    wait("what was written whole goes", async || {
+        let copy = deployments.get("doubled").await.unwrap();
+        let container = serde_json::to_value(&copy).unwrap()["spec"]["template"]["spec"]["containers"][0].clone();
+        container.get("ports").is_none() && container.get("env").is_none()
     })
     .await;
     let copy = deployments.get("doubled").await.unwrap();
