@@ -75,7 +75,7 @@ async fn probe_hops(init: &Init) -> Result<Outcome, Outcome> {
     let (host, port) = host_and_port(server)
         .ok_or_else(|| failed_outcome("Secret", format!("`{server}` is not the URL of a server")))?;
     // A proxy looks the name up itself, and is the only one that is dialled.
-    if init.proxy_url().is_none() {
+    if init.find_proxy().map_err(|error| failed_outcome("proxy", error.to_string()))?.is_none() {
         let found = resolve_addresses(&host, port).await;
         let found = found.map_err(|why| failed_outcome("DNS", format!("{host} has no address: {why}")))?;
         connect_to_any(&found)

@@ -3,24 +3,22 @@
 //! The library's own stack has no place for another verifier of certificates, and its errors of log-in plugins hold secrets;
 //! so the same layers are put together here.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::{HeaderValue, Request, Response, Uri};
+use http::header::PROXY_AUTHORIZATION;
+use http::{Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _, DynBody};
 use kube::{Client, Config};
-use percent_encoding::percent_decode_str;
 use tower::buffer::BufferLayer;
 use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 
 use super::credential::{Credential, Identity};
+use super::proxy_connector::{Forward, ProxyName, build_socks, build_tunnel, log_in_header};
 use super::server_identity::Fields;
 use super::tls;
 use crate::k8s::request::read_layer::Repeats;
@@ -61,32 +59,20 @@ pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, 
     let credential = Credential::from_user(&config.auth_info);
     let (credential, identity) = credential.map_err(|error| fields.of_log_in(error))?;
     let connect = Connect { config, credential, identity, fields };
-    match connect.config.proxy_url.clone() {
-        None => connect.build_over_connector(connector),
-        Some(proxy) if proxy.scheme_str() == Some("socks5") => {
-            connect.build_over_connector(SocksV5::new(proxy, connector))
-        }
-        Some(proxy) if proxy.scheme_str() == Some("http") => {
-            let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
-            connect.build_over_connector(tunnel)
-        }
-        Some(proxy) if proxy.scheme_str() == Some("https") => {
+    let Some(proxy) = connect.config.proxy_url.clone() else { return connect.build_over_connector(connector) };
+    let is_plain = connect.config.cluster_url.scheme_str() == Some("http");
+    match proxy.scheme_str() {
+        Some("socks5") => connect.build_over_proxy(&proxy, build_socks(&proxy, connector)),
+        Some("http") if is_plain => connect.build_over_forward(proxy, connector),
+        Some("http") => connect.build_over_proxy(&proxy, build_tunnel(&proxy, connector)),
+        Some("https") => {
             let connector = connect.with_tls(connector)?;
-            let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
-            connect.build_over_connector(tunnel)
+            if is_plain {
+                return connect.build_over_forward(proxy, connector);
+            }
+            connect.build_over_proxy(&proxy, build_tunnel(&proxy, connector))
         }
-        Some(_) => Err("the proxy's scheme is not http://, https:// or socks5://".into()),
-    }
-}
-
-/// Names and passwords in the address of a proxy are escaped there, and are not what is sent.
-fn with_log_in<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
-    let user = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
-    let Some((user, _)) = user else { return tunnel };
-    let plain: Vec<u8> = percent_decode_str(user).collect();
-    match HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))) {
-        Ok(header) => tunnel.with_auth(header),
-        Err(_) => tunnel,
+        _ => Err("the proxy's scheme is not http://, https:// or socks5://".into()),
     }
 }
 
@@ -110,6 +96,34 @@ impl Connect {
             None => builder,
         };
         Ok(builder.enable_http1().wrap_connector(connector))
+    }
+
+    /// Sends requests without TLS to a proxy that forwards them.
+    fn build_over_forward<C>(mut self, proxy: Uri, connector: C) -> Result<Builder, BoxError>
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: Connection + Read + Write + Send + Unpin + 'static,
+        C::Future: Send + 'static,
+        C::Error: Into<BoxError> + Send + Sync + 'static,
+    {
+        let log_in = log_in_header(&proxy).map(|header| (PROXY_AUTHORIZATION, header));
+        self.config.headers.extend(log_in);
+        self.build_over_proxy(&proxy.clone(), Forward::new(proxy, connector))
+    }
+
+    /// Makes connections with a connector that leads through a proxy.
+    fn build_over_proxy<C>(self, proxy: &Uri, connector: C) -> Result<Builder, BoxError>
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: Connection + Read + Write + Send + Unpin + 'static,
+        C::Future: Send + 'static,
+        C::Error: Into<BoxError> + Send + Sync + 'static,
+    {
+        let server = self.config.cluster_url.clone();
+        let name = ProxyName::new(proxy, self.fields.proxy_setting(&server));
+        self.build_over_connector(
+            connector.map_err(move |error: C::Error| name.describe_failure(&server, error.into())),
+        )
     }
 
     fn build_over_connector<C>(self, connector: C) -> Result<Builder, BoxError>

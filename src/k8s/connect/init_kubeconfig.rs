@@ -10,6 +10,7 @@ use kube::Config;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::proxy::ProxyError;
 use super::{kubeconfig_check, proxy};
 use crate::api::bootstrap_token::Token;
 use crate::api::labels::INIT_SECRET_KEY;
@@ -130,8 +131,11 @@ impl Init {
     }
 
     /// Returns the proxy of the environment that the server is reached through, if there is one.
-    pub fn proxy_url(&self) -> Option<http::Uri> {
-        proxy::of_environment(&self.server.parse().ok()?)
+    ///
+    /// # Errors
+    /// The variable that is not the URL of a proxy.
+    pub fn find_proxy(&self) -> Result<Option<http::Uri>, ProxyError> {
+        self.server.parse().map_or(Ok(None), |server| proxy::of_environment(&server))
     }
 
     fn connection_config(&self) -> Result<Config, kube::Error> {
@@ -139,7 +143,7 @@ impl Init {
         let url = url.map_err(|problem| kube::Error::Service(format!("its server {problem}").into()))?;
         let url = url.parse().map_err(|e: http::uri::InvalidUri| kube::Error::Service(Box::new(e)))?;
         let mut config = Config::new(url);
-        config.proxy_url = self.proxy_url();
+        config.proxy_url = self.find_proxy().map_err(|error| kube::Error::Service(Box::new(error)))?;
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
         let certificates = x509_parser::pem::Pem::iter_from_buffer(&self.ca).flatten();

@@ -242,21 +242,25 @@ async fn connect_context(
 
 /// The configuration of a context, with the proxy that it is to go through.
 ///
-/// That of the kubeconfig counts whatever the environment says. The library holds `NO_PROXY` against the proxy's own address,
-/// that of a kubeconfig too.
+/// That of the kubeconfig counts whatever the environment says.
 pub(in crate::k8s) async fn config_of(
     kubeconfig: Kubeconfig,
     context: &str,
     options: &KubeConfigOptions,
 ) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
-    let kubeconfig = kubeconfig_check::check_context(kubeconfig, context)?;
-    let own = find_context_cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
-    match own.filter(|proxy| !proxy.is_empty()) {
-        // The library has read it, and refused it where it is none.
-        Some(own) => config.proxy_url = own.parse().ok().or(config.proxy_url),
-        None => config.proxy_url = proxy::of_environment(&config.cluster_url),
+    let mut kubeconfig = kubeconfig_check::check_context(kubeconfig, context)?;
+    let mut proxy = None;
+    if let Some(cluster) = find_context_cluster_mut(&mut kubeconfig, context) {
+        let server = cluster.server.as_deref().unwrap_or_default().parse()?;
+        proxy = match cluster.proxy_url.as_deref().filter(|own| !own.is_empty()) {
+            Some(own) => Some(own.parse()?),
+            None => proxy::of_environment(&server)?,
+        };
+        // Where there is none, the library would read the variables by rules of its own.
+        cluster.proxy_url = Some(proxy.as_ref().unwrap_or(&server).to_string());
     }
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    config.proxy_url = proxy;
     Ok(config)
 }
 
@@ -264,6 +268,12 @@ pub(in crate::k8s) async fn config_of(
 fn find_context_cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
     let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
+}
+
+/// The same, to be changed.
+fn find_context_cluster_mut<'k>(kubeconfig: &'k mut Kubeconfig, context: &str) -> Option<&'k mut Cluster> {
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    kubeconfig.clusters.iter_mut().find(|named| named.name == context.cluster)?.cluster.as_mut()
 }
 
 async fn finish_connection(

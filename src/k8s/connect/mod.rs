@@ -11,6 +11,7 @@ pub mod kubeconfig;
 pub mod kubeconfig_check;
 pub(crate) mod port_forward;
 pub mod proxy;
+pub(in crate::k8s) mod proxy_connector;
 pub(crate) mod served;
 pub(crate) mod server_identity;
 mod tls;

@@ -4,11 +4,13 @@
 use std::error::Error as StdError;
 use std::io;
 
+use http::Uri;
 use kube::config::{Cluster, Kubeconfig};
 use rustls::{CertificateError, Error};
 use tower::BoxError;
 
 use super::exec_plugin::LogInError;
+use super::proxy;
 use super::tls::TlsError;
 use crate::api::util::text::visible_cell;
 
@@ -21,6 +23,7 @@ pub(crate) struct Fields {
     /// The field that holds the trusted certificates; none where the system's count.
     trusted: Option<&'static str>,
     client: [&'static str; 2],
+    has_proxy: bool,
 }
 
 /// A failure of TLS in terms of a kubeconfig.
@@ -48,7 +51,16 @@ impl Fields {
             cluster: visible_cell(&found.cluster).into_owned(),
             user: visible_cell(&found.user.unwrap_or_default()).into_owned(),
             client,
+            has_proxy: cluster
+                .and_then(|named| named.cluster.as_ref()?.proxy_url.as_ref())
+                .is_some_and(|url| !url.is_empty()),
         }
+    }
+
+    /// The field or the variable that has the proxy to a server.
+    pub(in crate::k8s) fn proxy_setting(&self, server: &Uri) -> String {
+        let variable = if self.has_proxy { None } else { proxy::find_variable(server) };
+        variable.map_or_else(|| self.cluster_field("proxy-url"), str::to_owned)
     }
 
     fn cluster_field(&self, field: &str) -> String {

@@ -8,6 +8,7 @@ use super::foreign::ForeignAnswer;
 use super::response_limit::TooLarge;
 use crate::api::util::text::contains_any;
 use crate::k8s::connect::exec_plugin::LogInError;
+use crate::k8s::connect::proxy_connector::ProxyFailed;
 
 /// The connection broke, and the answer is lost.
 pub(crate) const TRANSPORT: &str = "Transport";
@@ -15,7 +16,8 @@ pub(crate) const TRANSPORT: &str = "Transport";
 pub(crate) const UNREACHED: &str = "Unreached";
 /// No answer in the time that a request may take.
 pub(crate) const TIMEOUT: &str = "Timeout";
-/// The name does not exist, or the answer is longer than what is read: the same request ends the same way.
+/// The name does not exist, the proxy requires a log-in, or the answer is longer than what is read: the same request ends
+/// the same way.
 pub(crate) const UNREADABLE: &str = "Unreadable";
 /// The certificate of the server, or TLS itself, is refused.
 pub(crate) const TLS: &str = "Tls";
@@ -71,6 +73,8 @@ impl ApiError {
         } else if contains_any(&lower, &["auth error", "auth exec"]) {
             AUTH
         } else if find_cause::<TooLarge>(error).is_some()
+            // Sent again, a wrong password may lock its user out.
+            || matches!(find_cause(error), Some(ProxyFailed::LogIn(_)))
             || contains_any(&lower, &["name or service not known", "no such host"])
         {
             UNREADABLE

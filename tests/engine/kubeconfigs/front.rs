@@ -92,27 +92,43 @@ pub(super) fn serve_plain(upstream: Upstream, log: Log) -> u16 {
     })
 }
 
-/// Starts a proxy that understands CONNECT.
+/// Starts a proxy that understands CONNECT. Of other requests it notes for which server they are, and ends.
 pub(super) fn http_proxy(log: Log) -> u16 {
     listen(move |stream| {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         let head = read_head(&mut reader)?;
-        let target = head[0].split(' ').nth(1)?.to_owned();
+        let mut line = head[0].split(' ').map(str::to_owned);
+        let (method, target) = (line.next()?, line.next()?);
         let authorization = header(&head, "proxy-authorization").join(",");
+        let is_tunnel = method == "CONNECT";
+        // The programs ask for different objects.
+        let target = if is_tunnel { target } else { target.split('/').take(3).collect::<Vec<_>>().join("/") };
         note(&log, |seen| seen.proxied = Some(format!("http {target} {authorization}")));
+        if !is_tunnel {
+            return None;
+        }
         let server = TcpStream::connect(&target).ok()?;
         (&stream).write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok()?;
         pipe(stream, server)
     })
 }
 
-/// Starts a proxy that understands SOCKS 5 (RFC 1928) without a log-in.
+/// Starts a proxy that understands SOCKS 5 (RFC 1928), with the log-in of a user that has one (RFC 1929).
 pub(super) fn socks_proxy(log: Log) -> u16 {
     listen(move |mut stream| {
         let mut greeting = [0; 2];
         stream.read_exact(&mut greeting).ok()?;
-        stream.read_exact(&mut vec![0; greeting[1].into()]).ok()?;
-        stream.write_all(&[5, 0]).ok()?;
+        let mut methods = vec![0; greeting[1].into()];
+        stream.read_exact(&mut methods).ok()?;
+        let mut user = String::new();
+        if methods.contains(&2) {
+            stream.write_all(&[5, 2]).ok()?;
+            stream.read_exact(&mut [0]).ok()?;
+            user = [read_counted(&mut stream)?, read_counted(&mut stream)?].join(":");
+            stream.write_all(&[1, 0]).ok()?;
+        } else {
+            stream.write_all(&[5, 0]).ok()?;
+        }
         let mut request = [0; 4];
         stream.read_exact(&mut request).ok()?;
         let host = if request[3] == 1 {
@@ -120,20 +136,25 @@ pub(super) fn socks_proxy(log: Log) -> u16 {
             stream.read_exact(&mut address).ok()?;
             std::net::Ipv4Addr::from(address).to_string()
         } else {
-            let mut length = [0; 1];
-            stream.read_exact(&mut length).ok()?;
-            let mut name = vec![0; length[0].into()];
-            stream.read_exact(&mut name).ok()?;
-            String::from_utf8(name).ok()?
+            read_counted(&mut stream)?
         };
         let mut port = [0; 2];
         stream.read_exact(&mut port).ok()?;
         let target = format!("{host}:{}", u16::from_be_bytes(port));
-        note(&log, |seen| seen.proxied = Some(format!("socks5 {target}")));
+        note(&log, |seen| seen.proxied = Some(format!("socks5 {target} {user}")));
         let server = TcpStream::connect(&target).ok()?;
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
         pipe(stream, server)
     })
+}
+
+/// Reads a text behind its length.
+fn read_counted(stream: &mut TcpStream) -> Option<String> {
+    let mut length = [0; 1];
+    stream.read_exact(&mut length).ok()?;
+    let mut text = vec![0; length[0].into()];
+    stream.read_exact(&mut text).ok()?;
+    String::from_utf8(text).ok()
 }
 
 fn listen(answer: impl Fn(TcpStream) -> Option<()> + Send + Sync + 'static) -> u16 {

@@ -12,6 +12,8 @@ use x509_parser::prelude::FromDer as _;
 
 use super::{Wrong, check_placeholder, is_given, take_bytes};
 
+/// Schemes of a proxy in a kubeconfig.
+const PROXY_SCHEMES: [&str; 3] = ["http", "https", "socks5"];
 const AUTHORITY: [&str; 2] = ["certificate-authority", "certificate-authority-data"];
 
 /// Checks that data are no placeholders, before anything else is said of a file that has them.
@@ -85,7 +87,8 @@ pub(super) fn check_cluster_entry(cluster: &mut Cluster, user: &AuthInfo) -> Res
     cluster.server = Some(server_url(server, implied).map_err(|problem| ("server", problem))?);
     if is_given(cluster.proxy_url.as_ref()) {
         let proxy = cluster.proxy_url.as_deref().unwrap_or_default();
-        check_proxy(proxy).map_err(|problem| ("proxy-url", problem))?;
+        let url = parse_proxy_url(proxy, &PROXY_SCHEMES).map_err(|problem| ("proxy-url", problem))?;
+        cluster.proxy_url = Some(url.to_string());
     }
     Ok(())
 }
@@ -122,15 +125,29 @@ pub fn server_url(server: &str, implied: Option<&str>) -> Result<String, String>
     Ok(format!("{scheme}://{host}{}", url.path()))
 }
 
-pub(super) fn check_proxy(proxy: &str) -> Result<(), String> {
+/// The URL of a proxy as the library takes it, with one of these schemes in lower case.
+///
+/// # Errors
+/// The problem with it, to be said behind its name; no part of it is in the error.
+pub fn parse_proxy_url(proxy: &str, schemes: &[&str]) -> Result<Uri, String> {
     let needed = "http://, https:// or socks5:// is required";
-    match scheme_of(proxy) {
-        Some((scheme, _)) if ["http", "https", "socks5"].contains(&scheme.as_str()) => {}
+    let (scheme, rest) = match scheme_of(proxy) {
+        Some((scheme, rest)) if schemes.contains(&scheme.as_str()) => (scheme, rest),
         Some((scheme, _)) => return Err(format!("has the scheme {scheme}://, but {needed}")),
         None => return Err(format!("has no scheme: {needed}")),
-    }
-    let url: Uri = proxy.parse().map_err(|error| format!("is not a URL: {error}"))?;
-    check_authority(url.authority().ok_or("has no host")?)
+    };
+    let is_socks = scheme.starts_with("socks5");
+    let scheme = if is_socks { "socks5" } else { &scheme };
+    let url: Uri = format!("{scheme}://{rest}").parse().map_err(|error| {
+        let escaped = if rest.contains('@') { "; in its user and password, write such characters as %XX" } else { "" };
+        format!("is not a URL: {error}{escaped}")
+    })?;
+    let authority = url.authority().ok_or("has no host")?;
+    check_authority(authority)?;
+    // The library knows no port of this scheme.
+    let port = if is_socks && url.port().is_none() { ":1080" } else { "" };
+    let authority = authority.as_str().trim_end_matches(':');
+    format!("{scheme}://{authority}{port}/").parse().map_err(|error| format!("is not a URL: {error}"))
 }
 
 /// Checks host and port. The library takes its default for a port that it cannot read.

@@ -20,7 +20,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 
 use crate::api::util::text::{visible_cell, visible_line};
 
-pub use cluster::server_url;
+pub use cluster::{parse_proxy_url, server_url};
 pub use fields::{FIELDS, FieldShape};
 pub use size_limit::{MAX_KUBECONFIG_BYTES, read_bounded};
 pub use user::{is_sendable, read_token};

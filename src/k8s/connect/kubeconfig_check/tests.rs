@@ -1,4 +1,3 @@
-use super::cluster::check_proxy;
 use super::*;
 
 /// A kubeconfig with these fields of its cluster and its user, as flow mappings without braces.
@@ -81,11 +80,18 @@ fn servers_and_proxies_are_taken_as_they_are_or_their_field_is_named() {
     for given in ["h:6443/x", "://x", "/x", "a b", "a\nb", "[::1"] {
         assert!(server_url(given, Some("http")).is_err(), "{given}");
     }
-    for proxy in ["http://p", "https://u:p@p:1", "socks5://127.0.0.1:1080", "HTTP://p:3128/"] {
-        assert_eq!(check_proxy(proxy), Ok(()), "{proxy}");
+    let proxy = |given: &str| parse_proxy_url(given, &["http", "https", "socks5"]).map(|url| url.to_string());
+    for (given, url) in [
+        ("http://p", "http://p/"),
+        ("https://u:p@p:1", "https://u:p@p:1/"),
+        ("socks5://127.0.0.1:1081", "socks5://127.0.0.1:1081/"),
+        ("SOCKS5://[::1]", "socks5://[::1]:1080/"),
+        ("HTTP://p:3128/", "http://p:3128/"),
+    ] {
+        assert_eq!(proxy(given).as_deref(), Ok(url));
     }
-    for proxy in ["p:3128", "*", "/x", "http://", "socks5h://p", "http://p:99999", "http://[::1", "://p"] {
-        assert!(check_proxy(proxy).is_err(), "{proxy}");
+    for given in ["p:3128", "*", "/x", "http://", "socks5h://p", "http://p:99999", "http://[::1", "://p"] {
+        assert!(proxy(given).is_err(), "{given}");
     }
     let error = server("server: 'https://h', proxy-url: 'p:3128'", "").unwrap_err();
     assert_eq!(error, "`clusters[name=k].cluster.proxy-url` has no scheme: http://, https:// or socks5:// is required");

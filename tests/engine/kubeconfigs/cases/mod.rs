@@ -160,6 +160,11 @@ fn of_clusters(world: &World) -> Vec<Case> {
         Case::of(name, config(&good.replace(&format!("https://127.0.0.1:{port}"), server), user))
     };
     let bare = |name, server: &str, user: &str| Case::of(name, config(&format!("server: '{server}'"), user));
+    let real = |name| {
+        let cluster = format!("server: '{}', certificate-authority-data: {}", world.server, encoded(&world.server_ca));
+        Case::of(name, config(&cluster, &user))
+    };
+    let address = world.server.trim_start_matches("https://");
     let by_name =
         format!("server: 'https://127.0.0.1:{}', certificate-authority-data: {}", named.port, encoded(&named.ca));
     let insecure = format!("server: 'https://127.0.0.1:{}', insecure-skip-tls-verify: true", named.port);
@@ -221,31 +226,42 @@ fn of_clusters(world: &World) -> Vec<Case> {
             .env("HTTPS_PROXY", "http://127.0.0.1:1"),
         with("proxy-despite-no-proxy", &format!("proxy-url: 'http://127.0.0.1:{proxy}'")).env("NO_PROXY", "*"),
         with("proxy-with-server-name", &format!("proxy-url: 'http://127.0.0.1:{proxy}', tls-server-name: localhost")),
+        with("proxy-socks-log-in", &format!("proxy-url: 'socks5://me:s3cret%40@127.0.0.1:{socks}'")),
+        with("proxy-upper-case", &format!("proxy-url: 'SOCKS5://127.0.0.1:{socks}'")),
+        with("proxy-despite-environment", &format!("proxy-url: 'http://127.0.0.1:{proxy}'"))
+            .env("HTTPS_PROXY", "http://%%")
+            .env("NO_PROXY", "two words"),
+        // Without TLS, a proxy gets the request itself.
+        Case::of(
+            "proxy-plain",
+            config(
+                &format!("server: 'http://plain.example.com', proxy-url: 'http://me:s3cret%40@127.0.0.1:{proxy}'"),
+                "",
+            ),
+        ),
+        bare("environment-plain", "http://plain.example.com:8080/x", "")
+            .env("HTTP_PROXY", &format!("http://127.0.0.1:{proxy}"))
+            .env("HTTPS_PROXY", "http://127.0.0.1:1"),
         with("environment-this-machine", "disable-compression: false").env("HTTPS_PROXY", "http://127.0.0.1:1"),
-        Case::of(
-            "environment-proxy",
-            config(
-                &format!("server: '{}', certificate-authority-data: {}", world.server, encoded(&world.server_ca)),
-                &user,
-            ),
-        )
-        .env("HTTPS_PROXY", &format!("http://127.0.0.1:{proxy}")),
-        Case::of(
-            "environment-socks",
-            config(
-                &format!("server: '{}', certificate-authority-data: {}", world.server, encoded(&world.server_ca)),
-                &user,
-            ),
-        )
-        .env("HTTPS_PROXY", &format!("socks5://127.0.0.1:{socks}")),
-        Case::of(
-            "environment-no-proxy",
-            config(
-                &format!("server: '{}', certificate-authority-data: {}", world.server, encoded(&world.server_ca)),
-                &user,
-            ),
-        )
-        .env("HTTPS_PROXY", "http://127.0.0.1:1")
-        .env("NO_PROXY", "10.0.0.0/8"),
+        real("environment-proxy").env("HTTPS_PROXY", &format!("http://127.0.0.1:{proxy}")),
+        real("environment-no-scheme").env("https_proxy", &format!("127.0.0.1:{proxy}")),
+        real("environment-user").env("HTTPS_PROXY", &format!("http://s3cret@127.0.0.1:{proxy}")),
+        real("environment-socks").env("HTTPS_PROXY", &format!("socks5://127.0.0.1:{socks}")),
+        real("environment-socks-names").env("HTTPS_PROXY", &format!("socks5h://127.0.0.1:{socks}")),
+        real("environment-of-plain").env("HTTP_PROXY", "http://127.0.0.1:1").env("ALL_PROXY", "http://127.0.0.1:1"),
+        real("environment-no-url").env("HTTPS_PROXY", "http://me:s3cret#@127.0.0.1:1").refused("HTTPS_PROXY|port"),
+        real("environment-unreachable")
+            .env("HTTPS_PROXY", "http://me:s3cret@127.0.0.1:1")
+            .refused("http://127.0.0.1:1 (HTTPS_PROXY)"),
+        real("environment-white-space").env("HTTPS_PROXY", " http://127.0.0.1:1"),
+        real("environment-no-proxy").env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", "10.0.0.0/8"),
+        real("environment-no-proxy-port").env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", address),
+        real("environment-no-proxy-other-port")
+            .env("HTTPS_PROXY", &format!("http://127.0.0.1:{proxy}"))
+            .env("NO_PROXY", &format!("{}:1", address.split(':').next().unwrap())),
+        real("environment-no-proxy-unreadable")
+            .env("HTTPS_PROXY", "http://127.0.0.1:1")
+            .env("NO_PROXY", "two words, 10.0.0.0/33,,*.example.com, 10.0.0.0/8"),
+        real("environment-no-proxy-all").env("HTTPS_PROXY", "http://127.0.0.1:1").env("no_proxy", "a.example.com, *"),
     ]
 }
