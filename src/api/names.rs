@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::api::util::text::{describe_foreign_character, visible_cell};
+
 /// The namespace of an installation that is given no other.
 pub const DEFAULT_NAMESPACE: &str = "fleet";
 
@@ -41,7 +43,9 @@ pub enum NameError {
     },
     /// Not a DNS label.
     #[error(
-        "the {what} `{name}` is not a valid name: use lower-case letters, digits and `-`, starting and ending with a letter or digit"
+        "the {what} `{}`{} is not a valid name: use lower-case letters, digits and `-`, starting and ending with a letter or digit",
+        visible_cell(name),
+        describe_foreign_character(name)
     )]
     NotALabel {
         /// Noun for the name in the message, such as `namespace`.
@@ -158,6 +162,15 @@ mod tests {
             matches!(error, NameError::NotALabel { suggestion: Some(ref s), .. } if s == "my-cluster"),
             "{error:?}"
         );
+        for (text, shown) in [
+            ("demo\u{200b}", r"`demo\u{200b}` (character 5 is U+200B)"),
+            ("demo\u{a0}", r"`demo\u{a0}` (character 5 is U+00A0)"),
+            ("d\u{435}mo", "`d\u{435}mo` (character 2 is U+0435)"),
+            ("Demo\n", r"`Demo\n` is not"),
+        ] {
+            let error = text.parse::<ControlPlaneName>().unwrap_err().to_string();
+            assert!(error.contains(shown), "{error}");
+        }
         for text in ["", "-a", "a-", "a.b", "ä", "a b", "../x", &"x".repeat(51)] {
             assert!(text.parse::<ControlPlaneName>().is_err(), "{text}");
         }

@@ -5,6 +5,8 @@ use std::fmt;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
+use crate::api::util::text::show_blanks;
+
 /// Number of characters of a long line that are shown before the place; at most twice as many are shown from it on.
 const AROUND: usize = 60;
 
@@ -136,7 +138,7 @@ impl Diagnostic {
         Self {
             code,
             severity: Severity::Error,
-            message: message.into(),
+            message: show_blanks(&message.into()).into_owned(),
             path: String::new(),
             place: None,
             label: String::new(),

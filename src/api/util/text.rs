@@ -26,7 +26,7 @@ pub fn visible_line(text: &str) -> Cow<'_, str> {
 
 /// Text of a table's cell, or a name within a sentence; at most [`CELL`] characters of it.
 pub fn visible_cell(text: &str) -> Cow<'_, str> {
-    escape_bounded(text, CELL, is_harmful)
+    escape_bounded(text, CELL, is_unseen)
 }
 
 /// A word that a stranger chose; at most [`WORD`] characters of it.
@@ -147,6 +147,31 @@ pub const fn is_harmful(c: char) -> bool {
         // What is no character.
         | '\u{fdd0}'..='\u{fdef}'
     ) || c as u32 & 0xfffe == 0xfffe
+}
+
+/// Returns whether a character looks like a space, or like nothing, and is neither a space nor [harmful](is_harmful).
+const fn is_blank(c: char) -> bool {
+    matches!(
+        c,
+        '\u{a0}' | '\u{115f}'..='\u{1160}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{2800}'
+        | '\u{3000}' | '\u{3164}' | '\u{ffa0}'
+    )
+}
+
+/// Returns whether nobody sees which character this is.
+pub const fn is_unseen(c: char) -> bool {
+    is_harmful(c) || is_blank(c)
+}
+
+/// A text in which what looks like a space and is none is escaped; for messages about what a user has written.
+pub fn show_blanks(text: &str) -> Cow<'_, str> {
+    if text.chars().any(is_blank) { escaped_where(text, is_blank) } else { Cow::Borrowed(text) }
+}
+
+/// A clause about the first character of a name that is not ASCII, as it may look like one that is; empty without one.
+pub fn describe_foreign_character(name: &str) -> String {
+    let found = name.chars().position(|c| !c.is_ascii()).and_then(|at| Some((at + 1, name.chars().nth(at)?)));
+    found.map_or_else(String::new, |(at, c)| format!(" (character {at} is U+{:04X})", u32::from(c)))
 }
 
 const fn is_harmful_in_lines(c: char) -> bool {
@@ -280,6 +305,8 @@ mod tests {
             }
         }
         assert_eq!(visible_line("a\u{1b}[2J\n\t\u{202e}\u{9b}"), r"a\u{1b}[2J\n\t\u{202e}\u{9b}");
+        assert_eq!(visible_cell("a\u{a0}b\u{3000}"), r"a\u{a0}b\u{3000}");
+        assert_eq!(show_blanks("a\u{2007}b c\n"), "a\\u{2007}b c\n");
         assert_eq!(visible_lines("a\r\n\tb"), "a\\r\n\tb");
         assert_eq!(escaped_text("a\r\n\tb\u{7f}"), "a\\r\n\tb\\u{7f}");
     }

@@ -250,6 +250,10 @@ fn an_unknown_key_without_a_value_is_unknown_all_the_same() {
     for text in ["root:*:20:0:\n", "zzz: null\n", "zzz: ~\n", "etcd: {replica: null}\n", "etcd: {replica: }\n"] {
         assert!(from_file(text).starts_with("error[unknown-key]"), "{text}");
     }
+    // Letters that look like others, and spaces that are none.
+    let odd = [from_file("\u{435}tcd: {}\n"), from_file("\u{a0}etcd: {}\n")];
+    assert!(odd[0].starts_with("error[unknown-key]: unknown key `\u{435}tcd` (character 1 is U+0435)"), "{}", odd[0]);
+    assert!(odd[1].starts_with(r"error[unknown-key]: unknown key `\u{a0}etcd` (character 1 is U+00A0)"), "{}", odd[1]);
     assert!(from_set(SetKind::Value, "zzz=null").starts_with("error[unknown-key]"));
     assert!(from_set(SetKind::Json, r#"etcd={"replica": null}"#).starts_with("error[unknown-key]"));
     // A null that takes something back is right: what another source gave, or a key of a mapping whose keys are free.

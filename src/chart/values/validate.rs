@@ -4,6 +4,7 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
+use crate::api::util::text::describe_foreign_character;
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::Diagnostic;
 use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, show_path};
@@ -433,7 +434,7 @@ impl ValueCheck<'_> {
         let parent = show_path(path);
         let label =
             if parent.is_empty() { "not a value of this chart".to_owned() } else { format!("not a key of `{parent}`") };
-        let message = format!("unknown key `{}`", shorten_text(key));
+        let message = format!("unknown key `{}`{}", shorten_text(key), describe_foreign_character(key));
         let mut diagnostic = Diagnostic::error("unknown-key", message).label(label).path(show_path(&below));
         let elsewhere = self.schema.paths_of_key(key);
         if let Some(meant) = find_nearest_word(key, known.iter().copied()) {

@@ -8,6 +8,7 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrI
 use super::json::Json;
 use super::node::{Data, Entry, Mapping, Node, Origin, Sources, show_path};
 use super::scalar::shorten_text;
+use crate::api::util::text::is_unseen;
 use crate::chart::depth;
 use crate::chart::depth::MAX_DEPTH;
 use crate::chart::diagnostic::{Diagnostic, Place};
@@ -40,6 +41,19 @@ struct YamlReader<'t> {
 struct Stop(Diagnostic);
 
 type YamlResult<T> = Result<T, Stop>;
+
+/// Line, column and character of the last one that nobody sees. A byte order mark at the beginning is none.
+fn find_last_unseen(text: &str) -> Option<(usize, usize, char)> {
+    let (at, c) = text.char_indices().rev().find(|(at, c)| is_strange(*c) && (*at, *c) != (0, '\u{feff}'))?;
+    let before = &text[..at];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    Some((before.matches('\n').count() + 1, line.chars().count() + 1, c))
+}
+
+/// Returns whether nobody sees which character this is. Control characters the parser names itself.
+fn is_strange(c: char) -> bool {
+    is_unseen(c) && !c.is_control()
+}
 
 impl<'t> YamlReader<'t> {
     fn place_at_origin(&self, origin: Origin) -> Place {
@@ -86,6 +100,10 @@ impl<'t> YamlReader<'t> {
             place = Place::in_text(self.name, self.text, line_start + tab, line_start + tab + 1);
             diagnostic = Diagnostic::error("yaml-syntax", "this is not YAML: a tab is used for indentation");
             diagnostic = diagnostic.help("indent with spaces");
+        } else if let Some((line, column, c)) = find_last_unseen(&self.text[..line_start + line.len()]) {
+            // What people do not see, above all a no-break space in the place of a space, is often in a line before.
+            let help = format!("line {line}, column {column} contains the invisible character U+{:04X}", u32::from(c));
+            diagnostic = diagnostic.help(help);
         }
         hide_behind_secret_key(&mut place);
         Stop(diagnostic.at(place))
@@ -468,6 +486,12 @@ mod tests {
         assert_eq!(code("a: !!int x\n"), "unknown-tag");
         assert_eq!(code("a: 1\n---\nb: 2\n"), "several-documents");
         assert_eq!(code("a:\n\t- b\n"), "yaml-syntax");
+        let stopped = |text: &str| value(text).unwrap_err().last().unwrap().helps.join(" ");
+        assert_eq!(
+            stopped("\u{feff}a:\r\n  b:\u{a0}\r\n    c: 1\r\n"),
+            "line 2, column 5 contains the invisible character U+00A0"
+        );
+        assert_eq!(stopped("\u{feff}a: b:\r\n  c: d\r\n"), "", "nothing of that kind is in it");
         assert_eq!(code("? [a]\n: b\n"), "bad-key");
         assert_eq!(code("a: &x [*x]\n"), "alias-cycle");
         assert_eq!(code("<<: 1\n"), "bad-merge");
