@@ -85,7 +85,8 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
     for entry in std::fs::read_dir(folder).map_err(wrap_io_error("list", folder))? {
         let entry = entry.map_err(wrap_io_error("list", folder))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if name.starts_with('.') || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if name.starts_with('.') || is_folder && !is_key_name(&name) {
             continue;
         }
         if let Some(text) = read_regular(&entry.path())? {
@@ -93,6 +94,11 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
         }
     }
     Ok(files)
+}
+
+/// Returns whether a file of this name belongs to a set. Container engines make a folder of what they mount and do not find.
+fn is_key_name(name: &str) -> bool {
+    [".crt", ".key", ".pub", ".kubeconfig", ".yaml"].iter().any(|end| name.ends_with(end))
 }
 
 /// Reads one file of a folder that [`read_folder`] would read; `None` where there is nothing.
@@ -220,6 +226,18 @@ mod tests {
         assert!(matches!(write_folder(&link, &sample()), Err(FolderError::Unexpected { .. })));
         assert!(matches!(read_folder(&link), Err(FolderError::Unexpected { .. })));
         assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_a_file_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("pki");
+        write_folder(&folder, &sample()).unwrap();
+        std::fs::create_dir(folder.join("notes")).unwrap();
+        assert_eq!(read_folder(&folder).unwrap(), sample());
+        std::fs::create_dir(folder.join("sa.key")).unwrap();
+        let refused = read_folder(&folder).unwrap_err();
+        assert!(matches!(&refused, FolderError::Unexpected { path, .. } if path.ends_with("sa.key")), "{refused}");
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! Every error of a file on the user's machine is classified here. Facts come from the file system itself, at the moment of the
 //! error: who owns what, which folder cannot be opened, where a file system is mounted, whether it has room.
 
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::io;
 use std::io::ErrorKind as K;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +50,8 @@ impl FileFault {
         let (cause, remedy) = match kind {
             K::PermissionDenied => describe_refusal(path, usage),
             K::NotFound => describe_absence(path, usage),
+            // A folder cannot be made where a link to nothing is.
+            K::AlreadyExists if path.metadata().is_err() => describe_absence(path, usage),
             K::NotADirectory => describe_file_in_path(path),
             K::IsADirectory => ("it is a folder, not a file".to_owned(), None),
             _ if error.raw_os_error() == Some(libc::ELOOP) => {
@@ -264,6 +268,34 @@ fn describe_full_disk(path: &Path) -> (String, Option<String>) {
 
 /// The folder, or the file, on which the file system of a path is mounted.
 fn find_mount_point(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find_map(|place| place.canonicalize().ok());
+    let known = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mount = existing.and_then(|place| find_listed_mount(&known, &place));
+    mount.unwrap_or_else(|| find_device_root(path))
+}
+
+/// The innermost mount point above a path without links, of a list as `/proc/self/mounts`.
+fn find_listed_mount(known: &str, place: &Path) -> Option<PathBuf> {
+    let points = known.lines().filter_map(|line| line.split(' ').nth(1)).map(unescape_mount_point);
+    points.filter(|point| place.starts_with(point)).max_by_key(|point| point.components().count())
+}
+
+/// A path in which spaces, tabs, line breaks and backslashes are written as `\\` and three octal digits.
+fn unescape_mount_point(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let code = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// The uppermost folder on the same device, where no mount points are listed. A part of a file system that is mounted
+/// elsewhere is not seen by it.
+fn find_device_root(path: &Path) -> PathBuf {
     let mut existing = path.ancestors().filter_map(|place| Some((place, place.metadata().ok()?.dev())));
     let Some((mut mount, device)) = existing.next() else { return PathBuf::from("/") };
     for (place, other) in existing {

@@ -42,6 +42,13 @@ fn each_fault_of_a_path_has_its_own_words() {
         assert_eq!(read(root, name), (cause.to_owned(), remedy.to_owned()), "{name}");
     }
     assert!(read(root, "file").0.contains("UTF-8"));
+    let path = root.join("dangling/new");
+    let fault = FileFault::from_io_error(&path, Usage::Write, &std::fs::create_dir_all(&path).unwrap_err());
+    let link = root.join("dangling");
+    assert_eq!(
+        fault.to_string(),
+        format!("`{}` is a symbolic link to `nothing`, which does not exist", link.display())
+    );
     let path = root.join("a/b c/new");
     let fault = FileFault::from_io_error(&path, Usage::Write, &std::fs::File::create(&path).unwrap_err());
     assert_eq!(fault.remedy().unwrap(), format!("create the folder: `mkdir -p '{}'`", root.join("a/b c").display()));
@@ -124,6 +131,11 @@ fn a_file_system_is_named_by_its_mount_point() {
         assert!(fault.to_string().starts_with(cause), "{fault}");
         assert!(fault.remedy().unwrap().contains(remedy), "{fault:?}");
     }
+    let known = "t / ext4 rw 0 0\nt /home/a ext4 ro 0 0\nt /home/a/of\\040two ext4 ro 0 0\nt /home/ab ext4 ro 0 0\n";
+    for (place, point) in [("/home/a/x", "/home/a"), ("/home/abc/x", "/"), ("/home/a/of two", "/home/a/of two")] {
+        assert_eq!(find_listed_mount(known, Path::new(place)), Some(PathBuf::from(point)), "{place}");
+    }
+    assert_eq!(find_listed_mount("", Path::new("/home")), None);
     // An error that was classified is not classified again, and keeps its kind.
     let error = io::Error::from(write_fault(path, K::StorageFull));
     assert_eq!(error.kind(), K::StorageFull);
