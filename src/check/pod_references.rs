@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::CheckResult;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
+use crate::k8s::describe_error;
 
 /// The types of Secrets that nodes read for pulls.
 const PULL_TYPES: [&str; 2] = ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"];
@@ -81,7 +82,7 @@ impl Reference {
         match answer {
             Ok(Some(found)) => judge(found),
             Ok(None) => Self::Missing,
-            Err(error) => Self::Unread(error.to_string()),
+            Err(error) => Self::Unread(describe_error(&error)),
         }
     }
 }
@@ -278,6 +279,7 @@ pub(super) mod tests {
         assert!(matches!(hidden.evaluate_classes(), CheckResult::Warned(_)), "{hidden:?}");
         let CheckResult::Warned(problem) = hidden.evaluate_pull_secrets("fleet") else { panic!("{hidden:?}") };
         assert!(problem.what.starts_with("Secret hidden could not be read: "), "{}", problem.what);
+        assert!(!problem.what.contains("Status {"), "the answer, and not a dump of it: {}", problem.what);
         assert!(!problem.what.contains("without credentials"), "{}", problem.what);
         assert_eq!(problem.remedy, Remedy::from("allow `get` on secrets in namespace fleet"));
         let none = ReferenceFacts::from_cluster(&client, "fleet", &PodReferences::default()).await;

@@ -10,6 +10,7 @@ use crate::api::first_of::first_of;
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
+use crate::k8s::describe_error;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -49,7 +50,7 @@ impl SecretReaders {
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
         let list = match bindings.list(&ListParams::default().limit(LARGEST)).await {
             Ok(list) => list,
-            Err(error) => return Self { unread: Some(error.to_string()), ..Self::default() },
+            Err(error) => return Self { unread: Some(describe_error(&error)), ..Self::default() },
         };
         let mut found = Vec::new();
         for binding in list.iter().filter(|binding| !is_own(binding, namespace)) {

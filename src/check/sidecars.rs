@@ -14,6 +14,7 @@ use super::secret_readers::lists_any_word;
 use crate::api::first_of::first_of;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
+use crate::k8s::describe_error;
 
 /// Labels and annotations of a namespace by which a mesh adds its container, with the values that turn it on; without any, each
 /// value does.
@@ -77,7 +78,7 @@ impl SidecarFacts {
                 pods: webhook.object_selector.clone().unwrap_or_default(),
             })
         });
-        let unread = webhooks.as_ref().err().map(ToString::to_string);
+        let unread = webhooks.as_ref().err().map(describe_error);
         Self { labels, annotations, injectors: injectors.collect(), unread }
     }
 

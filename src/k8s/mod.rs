@@ -18,6 +18,7 @@ pub(crate) mod run_event;
 pub(crate) mod test_api;
 pub(crate) mod watch;
 
+pub(crate) use connect::daemon_client::describe_error;
 pub use connect::kubeconfig::{ClientError, Connected, Target};
 pub(crate) use managed_fields::{apply_merge_patch, merge_diff};
 pub use object::ObjectRef;

@@ -17,6 +17,7 @@ use crate::check::quota::Allowance;
 use crate::check::secret_readers::SecretReaders;
 use crate::check::sidecars::SidecarFacts;
 use crate::check::{autopilot, clock};
+use crate::k8s::describe_error;
 
 /// The label of a namespace by which pods below a level of the Pod Security Standards are refused.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -110,7 +111,7 @@ impl HostingFacts {
             learning.record_read(read::NODES, |facts| {
                 match nodes {
                     Ok(list) => facts.nodes = list.iter().map(node_facts).collect(),
-                    Err(error) => drop(facts.unread.insert(read::NODES, error.to_string())),
+                    Err(error) => drop(facts.unread.insert(read::NODES, describe_error(&error))),
                 }
                 let names = facts.nodes.iter().map(|node| node.name.as_str());
                 facts.autopilot_evidence = autopilot::find_autopilot_evidence(groups.as_ref().ok(), names);
@@ -120,7 +121,7 @@ impl HostingFacts {
             let classes = Api::<StorageClass>::all(client.clone()).list(&all).await;
             learning.record_read(read::CLASSES, |facts| match classes {
                 Ok(list) => facts.classes = list.iter().map(class_facts).collect(),
-                Err(error) => drop(facts.unread.insert(read::CLASSES, error.to_string())),
+                Err(error) => drop(facts.unread.insert(read::CLASSES, describe_error(&error))),
             });
         };
         let rights = async {
@@ -174,7 +175,7 @@ async fn read_namespace_facts(client: &Client, wanted: &Wanted, learning: &Learn
                 facts.namespace.pod_security = namespace.labels().get(ENFORCE).cloned();
             }
             Ok(None) => {}
-            Err(error) => drop(facts.unread.insert(read::NAMESPACE, error.to_string())),
+            Err(error) => drop(facts.unread.insert(read::NAMESPACE, describe_error(&error))),
         }
         facts.namespace.allowance = allowance;
         facts.namespace.readers = readers;

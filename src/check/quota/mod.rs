@@ -14,6 +14,7 @@ use self::quotas::{Asked, QuotaFacts, QuotaProblem};
 use super::CheckResult;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
+use crate::k8s::describe_error;
 
 /// ResourceQuotas and LimitRanges of a namespace: what it allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,11 +59,11 @@ impl Allowance {
         let mut allowance = Self::default();
         match quotas {
             Ok(list) => allowance.quotas = list.iter().map(quotas::read_quota_facts).collect(),
-            Err(error) => allowance.quotas_unread = Some(error.to_string()),
+            Err(error) => allowance.quotas_unread = Some(describe_error(&error)),
         }
         match ranges {
             Ok(list) => allowance.limits = limits::read_limit_facts(list),
-            Err(error) => allowance.limits_unread = Some(error.to_string()),
+            Err(error) => allowance.limits_unread = Some(describe_error(&error)),
         }
         allowance
     }

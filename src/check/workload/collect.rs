@@ -22,7 +22,7 @@ use crate::check::sidecars::SidecarFacts;
 use crate::check::{autopilot, clock};
 use crate::k8s::connect::daemon_client::token_client;
 use crate::k8s::connect::init_kubeconfig::Init;
-use crate::k8s::is_not_kubernetes;
+use crate::k8s::{describe_error, is_not_kubernetes};
 
 /// Time that the control plane may take to answer from here.
 const ASKING: Duration = Duration::from_secs(5);
@@ -47,15 +47,15 @@ impl InitFacts {
 async fn check_bootstrap_token(init: &Init) -> TokenFacts {
     let client = match token_client(init) {
         Ok(client) => client,
-        Err(error) => return TokenFacts::Unreached(error.to_string()),
+        Err(error) => return TokenFacts::Unreached(describe_error(&error)),
     };
     let requests: Api<CertificateSigningRequest> = Api::all(client);
     match tokio::time::timeout(ASKING, requests.get_opt("fleet-preflight")).await {
         Ok(Ok(_)) => TokenFacts::Accepted,
-        Ok(Err(error)) if is_not_kubernetes(&error) => TokenFacts::Unreached(error.to_string()),
+        Ok(Err(error)) if is_not_kubernetes(&error) => TokenFacts::Unreached(describe_error(&error)),
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => TokenFacts::Refused,
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => TokenFacts::Accepted,
-        Ok(Err(error)) => TokenFacts::Unreached(error.to_string()),
+        Ok(Err(error)) => TokenFacts::Unreached(describe_error(&error)),
         Err(_) => TokenFacts::Unreached(format!("no answer within {} s", ASKING.as_secs())),
     }
 }
@@ -142,7 +142,7 @@ impl WorkloadFacts {
                 facts.namespace_terminating = namespace.metadata.deletion_timestamp.is_some();
             }
             Ok(None) => {}
-            Err(error) => drop(facts.unread.insert("namespace", error.to_string())),
+            Err(error) => drop(facts.unread.insert("namespace", describe_error(&error))),
         }
         facts.cluster_id = system.ok().flatten().and_then(|system| system.uid()).unwrap_or_default();
         match agents {
@@ -152,7 +152,7 @@ impl WorkloadFacts {
                     agent.is_of_same_fleet = is_of_same_fleet(client, &agent.namespace, &facts.init).await;
                 }
             }
-            Err(error) => drop(facts.unread.insert("agents", error.to_string())),
+            Err(error) => drop(facts.unread.insert("agents", describe_error(&error))),
         }
         if let Ok(Some(identity)) = identity {
             let data = identity.data.unwrap_or_default();

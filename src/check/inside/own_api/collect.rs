@@ -11,6 +11,7 @@ use crate::api::admission::{MUTATING_WEBHOOK, VALIDATING_WEBHOOK};
 use crate::api::first_of::first_of;
 use crate::api::partial_list::{self, Age};
 use crate::check::inside::collect::{Condition, Conditions, Named, if_defined};
+use crate::k8s::describe_error;
 
 /// Number of parts of one object that are named at most.
 const NAMED: usize = 3;
@@ -200,7 +201,7 @@ async fn list_if_served<T: DeserializeOwned + Send + 'static>(hub: &Client, path
 
 /// Reads it all at once, except for the conversions, whose definitions are read for other checks too.
 pub(in crate::check::inside) async fn own_api(hub: &Client) -> OwnApi {
-    read_own_api(hub).await.unwrap_or_else(|error| OwnApi { unread: Some(error.to_string()), ..OwnApi::default() })
+    read_own_api(hub).await.unwrap_or_else(|error| OwnApi { unread: Some(describe_error(&error)), ..OwnApi::default() })
 }
 
 async fn read_own_api(hub: &Client) -> Result<OwnApi, kube::Error> {
