@@ -37,7 +37,7 @@ pub(crate) fn find_load_balancer_cause(service: &Service, evidence: &Evidence) -
         CauseId::LoadBalancerUnanswered,
         Link {
             object,
-            state: "the Service gets no address: nothing in this cluster provides load balancers".to_owned(),
+            state: "no load balancer controller has acted on the Service".to_owned(),
         },
         Remedy::new("install a load balancer for Services, or use ").flag(Flag::set_value("exposure.type", "NodePort")),
     ))
