@@ -137,6 +137,7 @@ pub fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "unavailableReplicas",
             "currentReplicas",
             "fullyLabeledReplicas",
+            "terminatingReplicas",
             "currentRevision",
             "updateRevision",
             "observedGeneration",

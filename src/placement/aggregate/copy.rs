@@ -22,6 +22,8 @@ pub struct CopyStatus {
     pub leaving: bool,
     /// Reason that its cluster does not report any more, for people; `None` while it does.
     pub lost: Option<String>,
+    /// Replicas that the source asks for, while an autoscaler sets those of the copy; `None` where none does.
+    pub asked: Option<i64>,
 }
 
 impl CopyStatus {

@@ -25,7 +25,7 @@ pub use copy::CopyStatus;
 use crate::api::placeable;
 use crate::placement::live;
 use copy::serving_copies;
-use replicas::replica_fields;
+use replicas::{optional_replica_fields, replica_fields};
 use typed::{LIST, MOST};
 
 /// Largest status of a source, as JSON: of a larger one the scheduler keeps nothing to compare with.
@@ -146,6 +146,7 @@ impl Source<'_> {
         for field in fields {
             status.insert((*field).to_owned(), 0.into());
         }
+        status.retain(|field, _| !optional_replica_fields(self.kind).contains(&field.as_str()));
         let conditions = status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
         for condition in conditions.filter(|condition| condition["type"] == "Available") {
             *condition = json!({ "type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable",

@@ -22,16 +22,29 @@ pub(super) fn replica_fields(kind: &str) -> Option<&'static [&'static str]> {
     }
 }
 
+/// Returns the counts of a kind that not every Kubernetes reports.
+pub(super) fn optional_replica_fields(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "Deployment" | "ReplicaSet" => &["terminatingReplicas"],
+        _ => &[],
+    }
+}
+
+/// Counts of which the larger one is the worse.
+const WORSE_IF_LARGER: [&str; 3] = ["replicas", "unavailableReplicas", "terminatingReplicas"];
+
 impl Serving<'_> {
     /// Sums; of whole copies the largest number of pods and of missing ones, and the smallest of everything good.
     pub(super) fn aggregate_replicas(&self, fields: &[&str], status: &mut Map<String, Value>) {
         self.sum_fields(fields, status);
+        let optional = optional_replica_fields(self.source.kind);
+        self.sum_optional_fields(optional, status);
         if self.source.duplicate {
-            for field in fields {
+            for field in fields.iter().chain(optional) {
+                let Some(count) = status.get_mut(*field) else { continue };
                 let numbers = self.copies.iter().map(|copy| copy.count_field(self.source.kind, field));
-                let worst =
-                    if ["replicas", "unavailableReplicas"].contains(field) { numbers.max() } else { numbers.min() };
-                status.insert((*field).to_owned(), worst.unwrap_or_default().into());
+                let worst = if WORSE_IF_LARGER.contains(field) { numbers.max() } else { numbers.min() };
+                *count = worst.unwrap_or_default().into();
             }
         }
         let withheld = self.source.withheld;
@@ -39,6 +52,7 @@ impl Serving<'_> {
             let missing = status["unavailableReplicas"].as_i64().unwrap_or_default().saturating_add(withheld);
             status.insert("unavailableReplicas".to_owned(), missing.min(MOST).into());
         }
+        self.show_asked_replicas(fields, status);
         let mut all = match self.source.kind {
             "Deployment" => self.deployment_conditions(),
             _ => conditions::merge_conditions(&self.copies),
@@ -47,6 +61,21 @@ impl Serving<'_> {
         conditions::insert_conditions(status, all);
         if self.source.kind == "StatefulSet" {
             self.aggregate_revisions(status);
+        }
+    }
+
+    /// Shows the replicas that the source asks for where an autoscaler has set others and all pods of these run. In one cluster
+    /// the autoscaler sets them in the source; here tools would wait for ever for the number that the source has.
+    fn show_asked_replicas(&self, fields: &[&str], status: &mut Map<String, Value>) {
+        let asked = self.copies.iter().find_map(|copy| copy.asked).filter(|asked| *asked > 0);
+        let (Some(asked), Some(count)) = (asked, status["replicas"].as_i64().filter(|count| *count > 0)) else {
+            return;
+        };
+        let is_missing = |field: &str| field == "unavailableReplicas";
+        let is_complete = fields.iter().all(|field| status[*field] == if is_missing(field) { 0 } else { count });
+        if is_complete && self.copies.iter().all(|copy| copy.has_observed()) {
+            let counts = fields.iter().filter(|field| !is_missing(field));
+            status.extend(counts.map(|field| ((*field).to_owned(), asked.min(MOST).into())));
         }
     }
 

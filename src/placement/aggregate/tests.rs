@@ -140,6 +140,51 @@ fn while_something_moves_the_better_of_both_sides_counts() {
     assert_eq!(status("Deployment", &divided)["readyReplicas"], 6);
 }
 
+#[test]
+fn pods_that_terminate_are_counted_where_they_are_reported() {
+    let terminating = |cluster: &str, count: i64| {
+        let mut status = deployment(&[available(), complete()]);
+        status["terminatingReplicas"] = count.into();
+        copy(cluster, status)
+    };
+    let copies = [terminating("a", 1), complete_copy("b"), terminating("c", 2)];
+    assert_eq!(status("Deployment", &copies)["terminatingReplicas"], 3);
+    let whole: Value = Source { duplicate: true, ..source("ReplicaSet", &copies) }.aggregate_status().into();
+    assert_eq!(whole["terminatingReplicas"], 2);
+    assert_eq!(status("Deployment", &[terminating("a", 0)])["terminatingReplicas"], 0);
+    assert_eq!(status("Deployment", &[complete_copy("b")]).get("terminatingReplicas"), None);
+    assert_eq!(status("StatefulSet", &copies).get("terminatingReplicas"), None, "its status has no such field");
+    let former = write("Deployment", &copies, &Value::Null).unwrap();
+    assert_eq!(write("Deployment", &[], &former).unwrap().get("terminatingReplicas"), None);
+    assert!(placeable::reported_fields("apps", "Deployment").contains(&"terminatingReplicas"));
+}
+
+#[test]
+fn a_scaled_workload_is_complete_as_its_source_asks() {
+    let scaled = |count: i64, running: i64| {
+        let mut status = deployment(&[available(), complete()]);
+        for field in ["replicas", "updatedReplicas", "readyReplicas"] {
+            status[field] = count.into();
+        }
+        status["availableReplicas"] = running.into();
+        status["unavailableReplicas"] = (count - running).into();
+        CopyStatus { asked: Some(5), ..copy("a", status) }
+    };
+    for count in [2, 9] {
+        let found = status("Deployment", &[scaled(count, count)]);
+        for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
+            assert_eq!(found[field], 5, "{field} of {count}");
+        }
+        assert_eq!(found["unavailableReplicas"], 0);
+        let rolling = status("Deployment", &[scaled(count, count - 1)]);
+        assert_eq!((&rolling["replicas"], &rolling["availableReplicas"]), (&json!(count), &json!(count - 1)));
+    }
+    let alone = CopyStatus { asked: None, ..scaled(2, 2) };
+    assert_eq!(status("Deployment", &[alone])["replicas"], 2);
+    let paused = CopyStatus { asked: Some(0), ..scaled(2, 2) };
+    assert_eq!(status("Deployment", &[paused])["replicas"], 2);
+}
+
 fn lost_copy(cluster: &str) -> CopyStatus {
     CopyStatus { lost: Some("its agent has not reported".to_owned()), ..complete_copy(cluster) }
 }

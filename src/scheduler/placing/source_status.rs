@@ -17,6 +17,7 @@ use crate::placement::live;
 pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(source) = store.sources.get(key) else { return Plan::default() };
     let targets = find_target_clusters(store, key);
+    let asked = store.placed_scaler_of(key).map(|_| source.facts.workload.pods_at_once());
     let copies: Vec<(CopyStatus, &Schedule)> = store
         .copies_of(key)
         .filter(|(_, schedule)| {
@@ -26,7 +27,10 @@ pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp)
             let cluster = cluster_of(at);
             let leaving = targets.as_ref().is_some_and(|targets| !targets.contains(cluster));
             let lost = store.lost.get(cluster).cloned();
-            (CopyStatus { leaving, lost, ..CopyStatus::from_schedule(schedule, cluster, &source.facts) }, schedule)
+            (
+                CopyStatus { leaving, lost, asked, ..CopyStatus::from_schedule(schedule, cluster, &source.facts) },
+                schedule,
+            )
         })
         .collect();
     let shares =
