@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ServiceAccount};
+use k8s_openapi::api::rbac::v1::Role;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -61,6 +62,17 @@ async fn what_pods_use_goes_and_leaves_with_them() {
     }
     let report = why(&fleet.stage.hub.kubeconfig, "secret/key", &fleet.namespace, 7).to_string();
     assert!(report.contains(&format!("on {} it follows Deployment {}/web", west.name, fleet.namespace)), "{report}");
+    // Of the namespace: what each cluster has of it, and what no cluster has.
+    fleet.create::<ConfigMap>(json!({"metadata": {"name": "spare"}})).await;
+    fleet.create::<Role>(json!({"metadata": {"name": "reader"}})).await;
+    let report = why(&fleet.stage.hub.kubeconfig, &format!("namespace/{}", fleet.namespace), "default", 7);
+    let placed = format!("{} has 1 ConfigMap, 1 Deployment, 1 Secret, 1 ServiceAccount of it", west.name);
+    assert_eq!(report["why"], json!([placed]), "{report}");
+    let notes = [
+        "not placed: ConfigMap spare: no policy matches it",
+        "not placed: 1 Role: the value `placement.allowRBACKinds` places these kinds",
+    ];
+    assert_eq!(report["notes"], json!(notes), "{report}");
 
     let before = fleet.copy(&west.name, "Secret key").await.spec.hash;
     let secrets: Api<Secret> = Api::namespaced(fleet.client(), &fleet.namespace);

@@ -22,6 +22,7 @@ const NAMED: usize = 5;
 
 /// Objects of a namespace, and what follows there.
 pub(in crate::cli::commands) struct Followers {
+    namespace: String,
     sources: Vec<(Facts, Relations)>,
     pub(in crate::cli::commands) plan: FollowPlan,
 }
@@ -54,7 +55,17 @@ impl Followers {
             groups_elsewhere: &elsewhere,
         });
         drop(records);
-        Ok(Self { sources, plan })
+        Ok(Self { namespace: namespace.to_owned(), sources, plan })
+    }
+
+    /// Returns the namespace.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Returns the objects of the namespace that are of kinds that can be placed.
+    pub(super) fn all_facts(&self) -> impl Iterator<Item = &Facts> {
+        self.sources.iter().map(|(facts, _)| facts)
     }
 
     /// Returns what belongs to workloads of the namespace.
@@ -91,13 +102,17 @@ impl Followers {
         report.why.extend(places.map(|(cluster, place)| format_place(cluster, place)));
         report.placed = follower.is_some_and(|follower| !follower.places.is_empty());
         if !report.placed {
-            let waits = match follower.and_then(|follower| follower.waits) {
-                Some(Wait::Quiet) => "it waits until no new objects appear in its namespace",
-                Some(Wait::User) => "it is placed with the objects that use it, but these objects are not placed yet",
-                Some(Wait::Mount) => "it waits until a workload mounts it",
-                None => "it is placed with the objects that use it, and no placed object uses it",
-            };
-            report.why.push(waits.to_owned());
+            report.why.push(self.format_wait(key).to_owned());
+        }
+    }
+
+    /// Returns what a follower without a place waits for.
+    pub(super) fn format_wait(&self, key: &ObjectKey) -> &'static str {
+        match self.plan.followers.get(key).and_then(|follower| follower.waits) {
+            Some(Wait::Quiet) => "it waits until no new objects appear in its namespace",
+            Some(Wait::User) => "it is placed with the objects that use it, but these objects are not placed yet",
+            Some(Wait::Mount) => "it waits until a workload mounts it",
+            None => "it is placed with the objects that use it, and no placed object uses it",
         }
     }
 

@@ -3,6 +3,7 @@
 pub(in crate::cli) mod fleet;
 pub(in crate::cli::commands) mod followers;
 pub(in crate::cli) mod kind;
+mod namespace;
 mod own_words;
 mod report;
 
@@ -30,7 +31,7 @@ use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::follow::is_follower;
 use crate::placement::live;
-use crate::placement::matching::{Direct, Match, Policy};
+use crate::placement::matching::{Clause, Direct, Match, Policy};
 use crate::placement::names::GroupKey;
 use crate::placement::proposal::list_excluded_clusters;
 use fleet::Known;
@@ -119,6 +120,18 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
     }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
     let found = known.policies.match_object(facts, &labels);
+    if facts.key.is_of_kind("", "Namespace")
+        && let Match::Policy { .. } | Match::Nothing { .. } = found
+    {
+        let followers = Followers::plan_namespace(client, known, facts.key.name()).await?;
+        namespace::report_namespace(client, known, &followers, &mut report).await?;
+        match found {
+            Match::Policy { policy, losers } => report.policy = Some(explain::format_matched_policy(policy, &losers)),
+            Match::Nothing { failing } if !report.placed => report_unmatched(&failing, &mut report),
+            _ => {}
+        }
+        return Ok(report);
+    }
     let followers = match facts.key.namespace() {
         "" => None,
         namespace => Some(Followers::plan_namespace(client, known, namespace).await?),
@@ -142,12 +155,7 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
             let made = copy::leave_fields(facts, &[], false).and_then(|_| copy::make_copy(object, None, &[]));
             report.notes.extend(made.err().map(|error| format_copy_error(&error)));
         }
-        Match::Nothing { failing } if report.copies.is_empty() => {
-            report.why.extend(explain::format_unmatched_policies(&failing));
-            if failing.is_empty() {
-                report.why.push("there is no SchedulePolicy".to_owned());
-            }
-        }
+        Match::Nothing { failing } if report.copies.is_empty() => report_unmatched(&failing, &mut report),
         Match::Nothing { failing } => {
             report.placed = true;
             report.why.push("no policy matches any more: its copies are kept and still follow it".to_owned());
@@ -159,6 +167,14 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
         }
     }
     Ok(report)
+}
+
+/// Adds to the report why each policy does not match.
+fn report_unmatched(failing: &[(&Policy, Clause)], report: &mut Report) {
+    report.why.extend(explain::format_unmatched_policies(failing));
+    if failing.is_empty() {
+        report.why.push("there is no SchedulePolicy".to_owned());
+    }
 }
 
 /// Adds to the report the decision of an annotation of the object's own.
