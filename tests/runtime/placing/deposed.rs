@@ -220,7 +220,9 @@ mod exhaustive {
                 is_missed || groups.iter().any(|group| running_phase(group) == Some(kill.phase))
             })
             .await;
-            tokio::time::sleep(Duration::from_millis(random.random_range(0..3_000))).await;
+            // The other phases last no longer than a write for each group.
+            let longest = if kill.phase == MovePhase::Up { 3_000 } else { 300 };
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..longest))).await;
             scheduler.kill();
             fleet.groups(&policy).await.iter().for_each(|group| tally.count(group, kill));
             drain(&fleet, &names, Some(drained)).await;
