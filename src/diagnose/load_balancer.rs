@@ -35,10 +35,7 @@ pub(crate) fn find_load_balancer_cause(service: &Service, evidence: &Evidence) -
     }
     Some(Finding::new(
         CauseId::LoadBalancerUnanswered,
-        Link {
-            object,
-            state: "no load balancer controller has acted on the Service".to_owned(),
-        },
+        Link { object, state: "no load balancer controller has acted on the Service".to_owned() },
         Remedy::new("install a load balancer for Services, or use ").flag(Flag::set_value("exposure.type", "NodePort")),
     ))
 }
