@@ -40,10 +40,12 @@ fn head(reader: &mut BufReader<&TcpStream>) -> Option<Vec<String>> {
     }
 }
 
-/// Joins a client with a server that has no clusters, as a proxy does with the one that was asked for.
-fn join(client: &TcpStream) -> Option<()> {
+/// Joins a client with a server that has no clusters, as a proxy does with the one that was asked for; the server gets this
+/// first.
+fn join(client: &TcpStream, first: &str) -> Option<()> {
     let server = serve(|_, _| list(&[]));
     let server = TcpStream::connect(server.trim_start_matches("http://")).ok()?;
+    (&server).write_all(first.as_bytes()).ok()?;
     let (mut from, mut to) = (client.try_clone().ok()?, server.try_clone().ok()?);
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut from, &mut to);
@@ -52,12 +54,19 @@ fn join(client: &TcpStream) -> Option<()> {
     client.shutdown(Shutdown::Both).ok()
 }
 
+/// Makes a tunnel where it is asked for one, and forwards other requests.
 fn http_proxy() -> (String, Receiver<String>) {
     listen(|stream, say| {
         let head = head(&mut BufReader::new(&stream))?;
         say.send(head.join("\n")).ok()?;
-        (&stream).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").ok()?;
-        join(&stream)
+        if head[0].starts_with("CONNECT ") {
+            (&stream).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").ok()?;
+            return join(&stream, "");
+        }
+        let request = head[0].replacen(SERVER, "", 1);
+        let headers = head[1..].iter().filter(|line| !line.to_lowercase().starts_with("proxy-"));
+        let lines: Vec<&str> = std::iter::once(request.as_str()).chain(headers.map(String::as_str)).collect();
+        join(&stream, &format!("{}\r\n\r\n", lines.join("\r\n")))
     })
 }
 
@@ -75,7 +84,7 @@ fn socks_proxy() -> (String, Receiver<String>) {
         say.send(String::from_utf8(bytes(host.into())?).ok()?).ok()?;
         bytes(2)?;
         (&stream).write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
-        join(&stream)
+        join(&stream, "")
     })
 }
 
@@ -88,18 +97,24 @@ fn clusters(sandbox: &Sandbox, config: &str, variables: &[(&str, &str)]) -> Ran 
 #[test]
 fn a_cluster_is_reached_through_the_proxy_of_the_environment() {
     let (proxy, said) = http_proxy();
-    for (variable, scheme) in [("HTTPS_PROXY", "http://"), ("https_proxy", "http://"), ("HTTPS_PROXY", "")] {
+    for (variable, scheme) in [("HTTP_PROXY", "http://"), ("http_proxy", "http://"), ("HTTP_PROXY", "")] {
         let value = format!("{scheme}me:secret@{proxy}");
         clusters(&Sandbox::new(), &kubeconfig("x", SERVER), &[(variable, &value)]).succeeds();
         let asked = said.recv().unwrap();
-        assert!(asked.starts_with("CONNECT hub.invalid:6443 "), "{asked}");
+        assert!(asked.starts_with("GET http://hub.invalid:6443/apis/"), "{asked}");
         assert!(asked.to_lowercase().contains("proxy-authorization: basic"), "{asked}");
     }
+    // With TLS, which the server behind it does not speak.
+    let config = kubeconfig("x", &SERVER.replace("http:", "https:"));
+    clusters(&Sandbox::new(), &config, &[("https_proxy", &format!("me:secret@{proxy}"))]).fails(1, &["cannot list"]);
+    let asked = said.recv().unwrap();
+    assert!(asked.starts_with("CONNECT hub.invalid:6443 "), "{asked}");
+    assert!(asked.to_lowercase().contains("proxy-authorization: basic"), "{asked}");
 }
 
 #[test]
 fn a_cluster_that_no_proxy_names_is_reached_without_one_and_every_other_through_it() {
-    let nowhere = ("HTTPS_PROXY", "http://proxy.invalid:2");
+    let nowhere = ("HTTP_PROXY", "http://proxy.invalid:2");
     let server = serve(|_, _| list(&[]));
     // This machine too, by an address that nobody takes for it.
     let elsewhere = server.replace("127.0.0.1", "0.0.0.0");
@@ -114,9 +129,9 @@ fn a_cluster_that_no_proxy_names_is_reached_without_one_and_every_other_through_
     }
     // It is about servers: where the proxy itself is does not matter.
     let (proxy, said) = http_proxy();
-    let through = [("HTTPS_PROXY", &*format!("http://{proxy}")), ("NO_PROXY", "127.0.0.1")];
+    let through = [("HTTP_PROXY", &*format!("http://{proxy}")), ("NO_PROXY", "127.0.0.1")];
     clusters(&Sandbox::new(), &kubeconfig("x", SERVER), &through).succeeds();
-    assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "));
+    assert!(said.recv().unwrap().starts_with("GET http://hub.invalid:6443/apis/"));
 }
 
 /// What the agent's probe says of a control plane, with these variables.
@@ -136,11 +151,11 @@ fn probed(server: &str, variables: &[(&str, &str)]) -> serde_json::Value {
 #[test]
 fn the_agent_reaches_the_control_plane_through_the_proxy_but_not_what_no_proxy_names() {
     let (proxy, said) = http_proxy();
-    let through = probed(SERVER, &[("HTTPS_PROXY", &format!("http://{proxy}"))]);
+    let through = probed(&SERVER.replace("http:", "https:"), &[("HTTPS_PROXY", &format!("http://{proxy}"))]);
     // The name means nothing here: only the proxy was asked for it.
     assert_eq!(through["hop"], "TLS", "{through}");
     assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "), "{through}");
-    let server = serve(|_, _| list(&[])).replace("127.0.0.1", "0.0.0.0");
+    let server = serve(|_, _| list(&[])).replace("http://127.0.0.1", "https://0.0.0.0");
     let nowhere = ("HTTPS_PROXY", "http://proxy.invalid:2");
     let direct = probed(&server, &[nowhere, ("NO_PROXY", ".svc,10.0.0.0/8,0.0.0.0/8")]);
     assert_eq!(direct["hop"], "TLS", "it got as far as the certificate, which is for another address: {direct}");
@@ -154,12 +169,12 @@ fn the_proxy_of_a_kubeconfig_goes_before_that_of_the_environment() {
         let proxied = format!("server: \"{SERVER}\", proxy-url: \"{proxy}\"");
         let config = kubeconfig("x", SERVER).replace(&format!("server: \"{SERVER}\""), &proxied);
         // Whatever the list says of where the proxy is.
-        let environment = [("HTTPS_PROXY", "http://127.0.0.1:2"), ("NO_PROXY", "localhost,127.0.0.1")];
+        let environment = [("HTTP_PROXY", "http://127.0.0.1:2"), ("NO_PROXY", "localhost,127.0.0.1")];
         clusters(&Sandbox::new(), &config, &environment).succeeds();
     };
     let (proxy, said) = http_proxy();
     through(&format!("http://{proxy}"));
-    assert!(said.recv().unwrap().starts_with("CONNECT hub.invalid:6443 "));
+    assert!(said.recv().unwrap().starts_with("GET http://hub.invalid:6443/apis/"));
     let (proxy, said) = socks_proxy();
     through(&format!("socks5://{proxy}"));
     assert_eq!(said.recv().unwrap(), "hub.invalid");
