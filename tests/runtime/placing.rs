@@ -21,7 +21,6 @@ mod refused;
 mod served_later;
 mod spread;
 mod spread_ways;
-mod unchanged;
 mod upgrade;
 mod waiting;
 mod walks;
