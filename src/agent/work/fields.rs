@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::labels::AGENT_MANAGER;
+use super::index::{is_own_entry, own_entries};
 use crate::k8s::connect::daemon_client::CallError;
 use crate::k8s::managed_fields::{apply_merge_patch, merge_diff, merge_field_sets};
 use crate::k8s::object::{items_at, text_at};
@@ -206,15 +206,6 @@ pub fn list_entries_as_applied(object: &Value) -> Option<Vec<Value>> {
     }
     let others = items_at(object, "/metadata/managedFields").iter().filter(|entry| !is_own_entry(entry)).cloned();
     Some(std::iter::once(applied).chain(others).collect())
-}
-
-/// Returns the entries of managed fields that say that the agent has written the object, in whatever way.
-fn own_entries(object: &Value) -> impl Iterator<Item = &Value> {
-    items_at(object, "/metadata/managedFields").iter().filter(|entry| is_own_entry(entry))
-}
-
-fn is_own_entry(entry: &Value) -> bool {
-    text_at(entry, "/manager") == Some(AGENT_MANAGER) && text_at(entry, "/subresource").unwrap_or_default().is_empty()
 }
 
 /// Removes the fields that a control plane of an earlier build does not know, which refused to store them. Returns whether there

@@ -63,12 +63,17 @@ impl Seen {
 
 /// Returns the fields that the agent applied; `None` where there is no such entry.
 pub fn owned_fields(object: &Value) -> Option<&Value> {
-    let entry = items_at(object, "/metadata/managedFields").iter().find(|entry| {
-        text_at(entry, "/manager") == Some(AGENT_MANAGER)
-            && text_at(entry, "/operation") == Some("Apply")
-            && text_at(entry, "/subresource").unwrap_or_default().is_empty()
-    });
-    entry?.get("fieldsV1")
+    own_entries(object).find(|entry| text_at(entry, "/operation") == Some("Apply"))?.get("fieldsV1")
+}
+
+/// Returns the entries of managed fields that say that the agent has written the object, in whatever way.
+pub fn own_entries(object: &Value) -> impl Iterator<Item = &Value> {
+    items_at(object, "/metadata/managedFields").iter().filter(|entry| is_own_entry(entry))
+}
+
+/// Returns whether an entry of managed fields says that the agent has written the object, and not its status alone.
+pub fn is_own_entry(entry: &Value) -> bool {
+    text_at(entry, "/manager") == Some(AGENT_MANAGER) && text_at(entry, "/subresource").unwrap_or_default().is_empty()
 }
 
 /// Returns the managers beside the agent, without those that only write the status.

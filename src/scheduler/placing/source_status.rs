@@ -10,14 +10,17 @@ use super::store::{Assignment, Store};
 use super::write::Write;
 use crate::api::Schedule;
 use crate::placement::aggregate::{self, CopyStatus};
-use crate::placement::facts::ObjectKey;
+use crate::placement::facts::{ObjectKey, Workload};
 use crate::placement::live;
 
 /// Plans the status of a source, as its copies have it.
 pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(source) = store.sources.get(key) else { return Plan::default() };
     let targets = find_target_clusters(store, key);
-    let asked = store.placed_scaler_of(key).map(|_| source.facts.workload.pods_at_once());
+    let asked = match source.facts.workload {
+        Workload::Replicas(asked) => store.placed_scaler_of(key).map(|_| asked),
+        _ => None,
+    };
     let copies: Vec<(CopyStatus, &Schedule)> = store
         .copies_of(key)
         .filter(|(_, schedule)| {

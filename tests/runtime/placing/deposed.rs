@@ -26,7 +26,7 @@ const GROUPS: usize = 12;
 /// How long the relay holds back a write: until the next scheduler leads.
 const HELD_BACK: Duration = Duration::from_secs(40);
 
-/// How far every third scheduler's clock is ahead, in seconds.
+/// How far the clocks of half of the schedulers that are killed are ahead, in seconds.
 const AHEAD: u32 = 900;
 
 /// Longest time until all moves of a drain have ended.
