@@ -163,7 +163,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         if job.is_first && job.task.is_adopting(false) {
             adoption::keep_mark(context, target).await.map_err(|error| Failure::from_answer(&target.key, &error))?;
         }
-        match send_apply(context, target, manifest, ("uid", uid), true).await {
+        match apply_as_owner(context, target, manifest, uid).await {
             Ok(object) => return Ok((object, false)),
             // It was deleted, or another object has its name.
             Err(error) if error.is_gone() => {}
@@ -176,7 +176,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         Ok(object) if first.is_none() => return Ok((object, false)),
         Ok(object) => {
             hand_over(context, job, target).await.map_err(|error| Failure::from_answer(&target.key, &error))?;
-            let applied = send_apply(context, target, manifest, ("uid", object_uid(&object)), true).await;
+            let applied = apply_as_owner(context, target, manifest, object_uid(&object)).await;
             return applied.map(|object| (object, false)).map_err(|error| Failure::from_answer(&target.key, &error));
         }
         Err(error) if error.is_conflict() => {}
@@ -190,7 +190,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
             return Err(Failure::Problem(Problem::retry_soon(applied::UNREACHABLE, message)));
         }
     };
-    let applied = send_apply(context, target, manifest, ("uid", object_uid(&found)), true).await;
+    let applied = apply_as_owner(context, target, manifest, object_uid(&found)).await;
     Ok((applied.map_err(|error| Failure::from_answer(&target.key, &error))?, false))
 }
 
@@ -332,6 +332,17 @@ fn of_service(key: &CopyKey) -> Problem {
     let message =
         format!("{key} is part of an installation of the service and is not replaced by a copy: use another name");
     Problem::retry_on_change(applied::REFUSED, message)
+}
+
+/// Applies the manifest to a copy that is there. Where it was written whole, and its Schedule changed before it was owned as
+/// applied, it is applied once more: the first apply has removed nothing.
+async fn apply_as_owner(context: &Context, target: &Target, manifest: &Value, uid: &str) -> Result<Value, CallError> {
+    let object = send_apply(context, target, manifest, ("uid", uid), true).await?;
+    if fields::list_entries_as_applied(&object).is_none() {
+        return Ok(object);
+    }
+    own_as_applied(context, target, object).await?;
+    send_apply(context, target, manifest, ("uid", uid), true).await
 }
 
 /// Sends an apply with a precondition in the object's metadata.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fleetctl::api::labels::{AGENT_MANAGER, LABEL_PLACED_BY};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -89,6 +90,20 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
     .await;
     let copy = deployments.get("doubled").await.unwrap();
     assert!(copy.uid() == uid && copy.annotations()["of"] == "others", "{copy:?}");
+    // The same where the Schedule changes before an agent has owned what it wrote whole.
+    let mut halfway = doubled("two");
+    halfway["metadata"]["name"] = json!("halfway");
+    halfway["metadata"]["labels"] = json!({ LABEL_PLACED_BY: site.placed_by, "of": "source" });
+    let by_agent = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
+    let uid = deployments.create(&by_agent, &serde_json::from_value(halfway).unwrap()).await.unwrap().uid();
+    let mut single = site.deployment("doubled", 1);
+    single["metadata"]["name"] = json!("halfway");
+    site.schedule("halfway", &single, json!({})).await;
+    site.until("halfway", "Applied").await;
+    let copy = deployments.get("halfway").await.unwrap();
+    let container = serde_json::to_value(&copy).unwrap()["spec"]["template"]["spec"]["containers"][0].clone();
+    assert!(copy.uid() == uid && !copy.labels().contains_key("of"), "{copy:?}");
+    assert!(container.get("ports").is_none() && container.get("env").is_none(), "{container}");
     // One whose replicas are left to others begins with those of its manifest, and keeps what others have set.
     let scaled = |value: &str| {
         let mut scaled = site.deployment("scaled", 3);
