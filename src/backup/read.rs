@@ -145,7 +145,7 @@ impl Reading<'_> {
             let start = head.len();
             let rest = MOST_SEAL_BYTES.saturating_sub(start as u64);
             input.by_ref().take(rest).read_until(b'\n', &mut head).map_err(|error| self.failed(error))?;
-            if !head.ends_with(b"\n") {
+            if !head[start..].ends_with(b"\n") {
                 return Err(self.damaged("its age header is incomplete or too long"));
             }
             if head[start..].starts_with(b"---") {
