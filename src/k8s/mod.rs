@@ -11,6 +11,7 @@ pub(crate) mod discovery;
 pub mod extra_kinds;
 pub(crate) mod managed_fields;
 pub(crate) mod object;
+pub mod other_kinds;
 pub mod request;
 pub mod resource_version;
 pub(crate) mod run_event;

@@ -313,4 +313,6 @@ pub mod conditions {
     pub const SCHEDULED: &str = "Scheduled";
     /// Decisions are recorded, but not carried out.
     pub const SUSPENDED: &str = "Suspended";
+    /// Whether all that the policy would take is of kinds that are placed; only there where it is not so.
+    pub const KINDS_PLACED: &str = "KindsPlaced";
 }

@@ -9,13 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::own_api::{self, Definition};
 use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
 use crate::api::crd::cluster::DataWithoutSchedule;
 use crate::api::crd::cluster::conditions::READY;
 use crate::api::crd::group::conditions::SCHEDULED;
+use crate::api::crd::policy::conditions::KINDS_PLACED;
 use crate::api::deletion_hold::DeletionHold;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::lenient::field;
@@ -161,6 +161,15 @@ pub(super) struct Condition {
     pub(super) status: String,
     #[serde(default)]
     reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Part of a SchedulePolicy that is read.
+#[derive(Debug, Default, Deserialize)]
+struct Applied {
+    #[serde(default)]
+    status: Conditions,
 }
 
 /// Part of a Cluster from which a [`Member`] is made; without what is free on each of its nodes.
@@ -276,7 +285,7 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
     let (definitions, members, policies, groups, secret, report, brake, system, version, own_api) = tokio::join!(
         partial_list::list_objects::<CustomResourceDefinition, Definition>(hub, Age::Now),
         list_registered_members(hub, Age::InMemory),
-        partial_list::list_objects::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
+        partial_list::list_objects::<SchedulePolicy, Applied>(hub, Age::Now),
         partial_list::list_objects::<ScheduleGroup, Placed>(hub, Age::Now),
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
@@ -290,11 +299,14 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(GROUPS));
         (kind.to_owned(), found.is_some_and(is_definition_established))
     });
+    let policies = if_defined(policies)?;
+    let unplaced = policies.iter().flat_map(|policy| &policy.status.conditions).filter(|one| one.type_ == KINDS_PLACED);
     let held = brake.ok().flatten().and_then(|map| map.data).unwrap_or_default();
     Ok(Inside {
         definitions: established.collect(),
         members: members?,
-        policies: if_defined(policies)?.len(),
+        unplaced_kinds: unplaced.map(|condition| condition.message.clone()).collect(),
+        policies: policies.len(),
         groups: Groups::from_placed_groups(&if_defined(groups)?),
         own_api,
         conversions: own_api::find_converted_kinds(&definitions),

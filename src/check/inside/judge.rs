@@ -222,14 +222,18 @@ fn check_policies(facts: &HealthFacts) -> CheckResult {
                 .text(" get schedulegroups`"),
         );
     }
+    let unplaced = match &inside.unplaced_kinds {
+        kinds if kinds.is_empty() => String::new(),
+        kinds => format!("; not placed: {}", first_of(kinds.iter().cloned(), NAMED, "; ")),
+    };
     match (policies, groups.all) {
         (0, 0) => CheckResult::new_failure(
             "0 schedule policies defined",
             "without a SchedulePolicy, only objects with their own annotation are placed",
         ),
-        (n, 0) => CheckResult::Passed(format!("{n} defined")),
-        (n, 1) => CheckResult::Passed(format!("{n} defined, 1 group placed")),
-        (n, all) => CheckResult::Passed(format!("{n} defined, {all} groups placed")),
+        (n, 0) => CheckResult::Passed(format!("{n} defined{unplaced}")),
+        (n, 1) => CheckResult::Passed(format!("{n} defined, 1 group placed{unplaced}")),
+        (n, all) => CheckResult::Passed(format!("{n} defined, {all} groups placed{unplaced}")),
     }
 }
 
@@ -297,6 +301,7 @@ pub(super) mod tests {
                 data_without_schedule: DataWithoutSchedule::default(),
             }],
             policies: 1,
+            unplaced_kinds: Vec::new(),
             groups: Groups::default(),
             own_api: OwnApi::default(),
             conversions: Vec::new(),
@@ -399,6 +404,19 @@ pub(super) mod tests {
         facts.inside = facts.inside.map(|inside| Inside { members: Vec::new(), policies: 0, ..inside });
         let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 2));
+    }
+
+    #[test]
+    fn kinds_that_are_not_placed_are_said_and_are_no_problem() {
+        let mut facts = healthy();
+        let inside = facts.inside.as_mut().unwrap();
+        inside.groups.all = 2;
+        inside.unplaced_kinds = vec!["9 Role: the value `placement.allowRBACKinds` places these kinds".to_owned()];
+        let report = run_checks(&CHECKS, &facts, &[]);
+        let said = report.judged.iter().find(|judged| judged.id == "policies").map(|judged| &judged.result);
+        let expected = "1 defined, 2 groups placed; not placed: 9 Role: the value `placement.allowRBACKinds` places \
+                        these kinds";
+        assert_eq!(said, Some(&CheckResult::Passed(expected.to_owned())));
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub struct Inside {
     pub members: Vec<Member>,
     /// Number of SchedulePolicies.
     pub policies: usize,
+    /// What there is of kinds that are not placed, as each policy that would take some says it.
+    pub unplaced_kinds: Vec<String>,
     /// ScheduleGroups, which the policies place.
     pub groups: Groups,
     /// What acts on the API server.

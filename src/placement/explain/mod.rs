@@ -5,6 +5,7 @@ mod amount;
 mod decision_text;
 mod rejected_clusters;
 mod unplaced_group;
+mod unplaced_kinds;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -12,6 +13,7 @@ use amount::amount_of;
 pub use amount::format_amount;
 pub use decision_text::format_decision;
 pub use rejected_clusters::{Row, list_asked_amounts, rejection_rows};
+pub use unplaced_kinds::{UnplacedKinds, format_counts, format_unplaced_kinds};
 
 use super::decide::Group;
 use super::dependencies::Missing;

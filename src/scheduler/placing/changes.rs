@@ -37,6 +37,7 @@ impl Store {
             Change::Group(seen) => self.on_group(seen, now),
             Change::Schedule(seen) => self.on_schedule(seen, now),
             Change::Report(seen) => self.on_report(seen),
+            Change::Others(found) => self.set_other_objects(&found, now),
         }
         // Whoever decides about an object could not be known before.
         if !was_complete && self.is_complete() {

@@ -11,11 +11,15 @@ use super::decide::{Clusters, Decided};
 use super::follow::ClusterState;
 use super::follow_input::FollowContext;
 use super::follow_plan;
+use super::other_objects::OtherObjects;
 use super::plan::Plan;
+use super::policies;
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
 use super::upgrade_tests::placed;
 use super::write::Write;
+use crate::api::crd::condition::find_condition;
+use crate::api::crd::policy::conditions::KINDS_PLACED;
 use crate::api::labels::{ANNOTATION_ALLOW_VOLUME_MOVE, LABEL_TARGET_CLUSTER, cluster_namespace};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
@@ -317,4 +321,56 @@ fn a_namespace_that_has_nothing_any_more_is_forgotten() {
         hub.store.record_follow_plan(namespace, NamespacePlan::default(), hub.now);
     }
     assert!(hub.store.follow.plan_of("gone").is_none() && hub.store.follow.plan_of("shop").is_some());
+}
+
+/// What the plan of the policy's status says of kinds that are not placed, and its events.
+fn tell_kinds(hub: &mut Hub) -> (Option<String>, Vec<String>) {
+    let plan = policies::plan_policy_status(&hub.store, "shop", "2026-01-01T00:00:05Z".parse().unwrap());
+    let mut events = Vec::new();
+    for write in plan.stages.into_iter().flatten() {
+        match write {
+            Write::PolicyStatus { status, .. } => {
+                let mut policy = hub.store.policies["shop"].clone();
+                policy.status = Some(*status);
+                hub.store.apply_change(Change::Policy(Seen::There(policy)), hub.now);
+            }
+            Write::Event { reason, message, .. } => events.push(format!("{reason}: {message}")),
+            other => panic!("{other:?}"),
+        }
+    }
+    let status = hub.store.policies["shop"].status.clone().unwrap_or_default();
+    (find_condition(&status.conditions, KINDS_PLACED).map(|one| one.message.clone()), events)
+}
+
+#[test]
+fn a_policy_says_what_there_is_of_kinds_that_are_not_placed() {
+    let mut hub = Hub::new();
+    hub.policy();
+    let all = |namespace: &str, kind: &str, value: &'static str, count: usize| OtherObjects {
+        api_version: "example.com/v1".to_owned(),
+        kind: kind.to_owned(),
+        value,
+        namespace: namespace.to_owned(),
+        labels: BTreeMap::new(),
+        count,
+    };
+    assert_eq!(tell_kinds(&mut hub), (None, vec![]));
+    let widgets =
+        |count: usize| [all("shop", "Widget", "extraKinds", count), all("kube-system", "Widget", "extraKinds", 7)];
+    hub.store.set_other_objects(&widgets(2), hub.now);
+    let text = |count: usize| format!("{count} Widget: the value `extraKinds` places these kinds");
+    assert_eq!(tell_kinds(&mut hub), (Some(text(2)), vec![format!("KindsNotPlaced: {}", text(2))]));
+    // One more is no news, another kind is.
+    hub.store.set_other_objects(&widgets(3), hub.now);
+    assert_eq!(tell_kinds(&mut hub), (Some(text(3)), vec![]));
+    let more = [all("shop", "Widget", "extraKinds", 3), all("shop", "Gadget", "more", 1)];
+    hub.store.set_other_objects(&more, hub.now);
+    let both = format!("{}; 1 Gadget: the value `more` places these kinds", text(3));
+    assert_eq!(tell_kinds(&mut hub), (Some(both.clone()), vec![format!("KindsNotPlaced: {both}")]));
+    // A scheduler that has not counted yet leaves what the former one said.
+    let counted = hub.store.unplaced.take();
+    assert_eq!(tell_kinds(&mut hub), (Some(both), vec![]));
+    hub.store.unplaced = counted;
+    hub.store.set_other_objects(&[], hub.now);
+    assert_eq!(tell_kinds(&mut hub), (None, vec![]));
 }

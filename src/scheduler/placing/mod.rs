@@ -47,6 +47,7 @@ mod moving;
 mod moving_tests;
 mod next_request;
 mod object_plan;
+mod other_objects;
 mod place;
 mod plan;
 mod policies;

@@ -10,8 +10,12 @@ use super::write::Write;
 use crate::api::Condition;
 use crate::api::crd::condition;
 use crate::api::crd::policy::SchedulePolicyStatus;
-use crate::api::crd::policy::conditions::{SCHEDULED, SUSPENDED, VALID};
+use crate::api::crd::policy::conditions::{KINDS_PLACED, SCHEDULED, SUSPENDED, VALID};
+use crate::placement::explain;
 use crate::placement::policy_fault::find_policy_fault;
+
+/// Reason of the condition and of the event that name kinds which are not placed.
+const KINDS_NOT_PLACED: &str = "KindsNotPlaced";
 
 /// Plans the status of a policy.
 pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> Plan {
@@ -48,12 +52,28 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
     }
     if policy.spec.suspend {
         set(SUSPENDED, true, SUSPENDED, "decisions are recorded, but not carried out".to_owned());
-    } else {
-        status.conditions.retain(|condition| condition.type_ != SUSPENDED);
     }
-    let found = condition::find_condition(&status.conditions, VALID);
-    let is_news = fault.is_some()
-        && condition::find_condition(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
+    let unplaced = store.unplaced_kinds(name).map(|kinds| explain::format_unplaced_kinds(kinds).collect::<Vec<_>>());
+    let unplaced = unplaced.map(|kinds| kinds.join("; "));
+    if let Some(kinds) = &unplaced {
+        set(KINDS_PLACED, false, KINDS_NOT_PLACED, kinds.clone());
+    }
+    status.conditions.retain(|condition| match &*condition.type_ {
+        SUSPENDED => policy.spec.suspend,
+        KINDS_PLACED => unplaced.is_some() || store.unplaced.is_none(),
+        _ => true,
+    });
+    let news = [
+        fault.map(|(reason, message)| (VALID, reason, message)),
+        unplaced.map(|kinds| (KINDS_PLACED, KINDS_NOT_PLACED, kinds)),
+    ];
+    let news = news.into_iter().flatten().filter(|(type_, _, message)| {
+        let told = condition::find_condition(&old.conditions, type_);
+        told.is_none_or(|told| without_numbers(&told.message) != without_numbers(message))
+    });
+    let about = kube::Resource::object_ref(policy, &());
+    let news: Vec<Write> =
+        news.map(|(_, reason, message)| events::event_about(about.clone(), true, reason, &message)).collect();
     let mut stage = Vec::new();
     if !is_same_policy_status(&old, &status) {
         stage.push(Write::PolicyStatus {
@@ -62,12 +82,14 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
             status: Box::new(status),
         });
     }
-    if let Some((reason, message)) = fault.filter(|_| is_news) {
-        let about = kube::Resource::object_ref(policy, &());
-        stage.push(events::event_about(about, true, reason, &message));
-    }
+    stage.extend(news);
     let stages = if stage.is_empty() { Vec::new() } else { vec![stage] };
     Plan { stages, ..Plan::default() }
+}
+
+/// Returns a message without numbers: what is counted is told once, and not with every object more.
+fn without_numbers(message: &str) -> String {
+    message.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 /// Returns whether two states say the same, whenever they were written.

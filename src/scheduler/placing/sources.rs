@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::other_objects::{OtherObjects, count_other_objects};
 use super::place::{Place, namespace_and_name};
 use super::source::Read;
 use crate::api::extra_kind::ExtraKind;
@@ -61,6 +62,8 @@ pub(super) enum Change {
     Schedule(Seen<Schedule>),
     /// Part of the inventory of a large cluster.
     Report(Seen<ClusterReport>),
+    /// What there is of kinds that are not placed.
+    Others(Vec<OtherObjects>),
 }
 
 /// The number of watches, each of which has to deliver its first list before anything is decided.
@@ -81,6 +84,7 @@ pub(super) async fn watch_placement_inputs(
     let schedules = Api::<Lenient<Schedule>>::all(all.clone());
     let reports = Api::<Lenient<ClusterReport>>::all(all);
     tokio::join!(
+        count_other_objects(&client, kinds.clone(), &changes),
         watch_sources(&client, kinds, &wanted, &changes),
         stream_changes(policies, None, PAGE, &changes, |seen| Change::Policy(seen.map_object(|read| read.0))),
         stream_changes(groups, None, PAGE, &changes, |seen| Change::Group(seen.map_object(|read| read.0))),

@@ -21,6 +21,7 @@ use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 pub(super) use crate::placement::assignment::Assignment;
 use crate::placement::assignment::assign_to_decider;
+use crate::placement::explain::UnplacedKinds;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::inventory::Part;
 use crate::placement::live;
@@ -104,6 +105,8 @@ pub(super) struct Store {
     pub(super) kinds: Kinds,
     /// Added kinds of which the first list is not complete.
     pub(super) arriving: Arriving,
+    /// What there is of kinds that are not placed, by the policy that would take it; `None` before it was counted.
+    pub(super) unplaced: Option<BTreeMap<String, UnplacedKinds>>,
     /// UIDs of objects that are gone: the answer to a request that was in progress may still hold them.
     pub(super) gone: BTreeSet<String>,
     /// The same in the order of time.
@@ -135,6 +138,7 @@ impl Store {
             users: BTreeMap::new(),
             news: BTreeMap::new(),
             told: BTreeMap::new(),
+            unplaced: None,
             queue: Queue::default(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),

@@ -166,3 +166,38 @@ async fn a_custom_resource_its_definition_and_roles_are_placed_once_they_are_all
     }
     rights::remove(&scene, &account).await;
 }
+
+#[tokio::test]
+async fn a_policy_that_would_take_kinds_that_are_not_placed_says_how_many() {
+    let fleet = Fleet::new().await;
+    let all = json!({"namespaceSelector": {"matchLabels": {"team": fleet.namespace}},
+        "resourceSelectors": {"labelSelectors": [{}]}});
+    let policy = fleet.policy_with(&all).await;
+    let roles: Api<Role> = Api::namespaced(fleet.client(), &fleet.namespace);
+    for name in ["reader", "writer"] {
+        let role = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        roles.create(&PostParams::default(), &role).await.unwrap();
+    }
+    let policies: Api<SchedulePolicy> = Api::all(fleet.client());
+    let expected = "2 Role: the value `placement.allowRBACKinds` places these kinds";
+    wait("the policy says it", async || {
+        let status = policies.get(&policy).await.unwrap().status.unwrap_or_default();
+        find_condition(&status.conditions, "KindsPlaced").is_some_and(|one| one.message == expected)
+    })
+    .await;
+    let events: Api<Event> = Api::all(fleet.client());
+    wait("an event says it", async || {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.iter().any(|event| {
+            event.involved_object.name.as_ref() == Some(&policy) && event.reason.as_deref() == Some("KindsNotPlaced")
+        })
+    })
+    .await;
+    roles.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    wait("the policy says it no more", async || {
+        let status = policies.get(&policy).await.unwrap().status.unwrap_or_default();
+        find_condition(&status.conditions, "KindsPlaced").is_none()
+    })
+    .await;
+    fleet.end(&[policy]).await;
+}

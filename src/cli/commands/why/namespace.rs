@@ -4,20 +4,18 @@
 use std::collections::BTreeMap;
 
 use futures::stream::{self, StreamExt as _};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::discovery::{Discovery, Scope, verbs};
-use kube::{Api, Client};
+use kube::Client;
 
 use super::fleet::Known;
 use super::followers::Followers;
 use super::report::Report;
 use crate::api::crd::condition;
 use crate::api::crd::group::conditions::SCHEDULED;
-use crate::api::extra_kind::{ExtraKind, ExtraKindError};
 use crate::api::first_of::first_of;
 use crate::cli::connect::request_failed;
 use crate::cli::output::error::CliError;
+use crate::k8s::other_kinds::{self, OtherKind};
+use crate::placement::explain::{self, UnplacedKinds};
 use crate::placement::facts::{Facts, Never};
 use crate::placement::matching::Match;
 use crate::placement::names::GroupKey;
@@ -27,9 +25,6 @@ const NAMED: usize = 5;
 
 /// Requests at once.
 const IN_FLIGHT: usize = 16;
-
-/// Most objects of a kind that are counted.
-const COUNTED: u32 = 500;
 
 /// Adds to the report of a Namespace what of its objects each cluster has, and what is not placed.
 pub(super) async fn report_namespace(
@@ -51,7 +46,9 @@ pub(super) async fn report_namespace(
         }
     }
     report.placed = !report.copies.is_empty();
-    report.why.extend(placed.iter().map(|(cluster, kinds)| format!("{cluster} has {} of it", format_counts(kinds))));
+    report
+        .why
+        .extend(placed.iter().map(|(cluster, kinds)| format!("{cluster} has {} of it", explain::format_counts(kinds))));
     if placed.is_empty() {
         report.why.push("it is placed with the objects in it, and none of these is placed".to_owned());
     }
@@ -88,62 +85,28 @@ fn find_unplaced_reason(known: &Known, followers: &Followers, facts: &Facts) -> 
 
 /// Returns what there is of kinds that are not placed, by the value that places them, and what the user may not list.
 async fn list_other_kinds(client: &Client, known: &Known, namespace: &str) -> Result<Vec<String>, CliError> {
-    let served = Discovery::new(client.clone()).run_aggregated().await;
-    let served = served.map_err(|error| request_failed("cannot read which kinds the control plane serves", &error))?;
-    let resources = served.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
-    let others = resources.filter_map(|(resource, capabilities)| {
-        let is_listed = capabilities.scope == Scope::Namespaced && capabilities.supports_operation(verbs::LIST);
-        let is_known = known.kinds.find_placeable(&resource.group, &resource.kind).is_some();
-        let remedy = find_placing_value(&resource).filter(|_| is_listed && !is_known)?;
-        Some((resource, remedy))
-    });
-    let counts = stream::iter(others.map(|(resource, remedy)| async move {
-        let count = count_objects(client, &resource, namespace).await;
-        (resource, remedy, count)
+    let others = other_kinds::discover_other_kinds(client, &known.kinds).await;
+    let others = others.map_err(|error| request_failed("cannot read which kinds the control plane serves", &error))?;
+    let lists = stream::iter(others.into_iter().map(|other| async move {
+        let list = other.list_uncontrolled(client, Some(namespace)).await;
+        (other, list)
     }));
-    let counts: Vec<_> = counts.buffered(IN_FLIGHT).collect().await;
-    let mut found: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
-    let mut hidden = Vec::new();
-    for (resource, remedy, count) in counts {
-        match count {
-            Ok(0) => {}
-            Ok(count) => *found.entry(remedy).or_default().entry(resource.kind).or_default() += count,
+    let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
+    let (mut found, mut hidden) = (UnplacedKinds::new(), Vec::new());
+    for (OtherKind { resource, value }, list) in lists {
+        match list {
+            Ok(list) if list.is_empty() => {}
+            Ok(list) => *found.entry(value).or_default().entry(resource.kind).or_default() += list.len(),
             Err(kube::Error::Api(status)) if status.code == 403 => hidden.push(resource.plural),
             // Served a moment ago, or an extension API server that is not there.
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 503 => {}
             Err(error) => return Err(request_failed(&format!("cannot list {}", resource.plural), &error)),
         }
     }
-    let found = found.iter();
-    let mut lines: Vec<String> = found
-        .map(|(remedy, kinds)| format!("not placed: {}: the value `{remedy}` places these kinds", format_counts(kinds)))
-        .collect();
+    let lines = explain::format_unplaced_kinds(&found);
+    let mut lines: Vec<String> = lines.map(|line| format!("not placed: {line}")).collect();
     if !hidden.is_empty() {
         lines.push(format!("you have no right to list {}", first_of(hidden, NAMED, ", ")));
     }
     Ok(lines)
-}
-
-/// Returns the value that places a kind; `None` for kinds of which each cluster makes its own objects.
-fn find_placing_value(resource: &ApiResource) -> Option<&'static str> {
-    let kind = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
-    match kind.trim_start_matches('/').parse::<ExtraKind>() {
-        Ok(_) => Some("placement.extraKinds"),
-        Err(ExtraKindError::Rbac) => Some("placement.allowRBACKinds"),
-        Err(_) => None,
-    }
-}
-
-/// Counts the objects of a kind that no controller made.
-async fn count_objects(client: &Client, resource: &ApiResource, namespace: &str) -> kube::Result<usize> {
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
-    let list = api.list_metadata(&ListParams::default().limit(COUNTED)).await?;
-    let is_made = |owner: &OwnerReference| owner.controller == Some(true);
-    let owners = list.items.iter().map(|object| object.metadata.owner_references.iter().flatten());
-    Ok(owners.filter(|owners| !owners.clone().any(is_made)).count())
-}
-
-fn format_counts<K: std::fmt::Display>(kinds: &BTreeMap<K, usize>) -> String {
-    let counts: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    counts.join(", ")
 }
