@@ -1,17 +1,25 @@
 //! The status of a policy: whether it can be applied, and how much of what it matches has a place.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
+use serde_json::json;
+use tokio::time::Instant;
 
 use super::events;
+use super::other_objects::OtherObjects;
 use super::plan::Plan;
+use super::queue::{Cause, ReconcileRequest};
 use super::store::Store;
 use super::write::Write;
 use crate::api::Condition;
 use crate::api::crd::condition;
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::crd::policy::conditions::{KINDS_PLACED, SCHEDULED, SUSPENDED, VALID};
-use crate::placement::explain;
+use crate::placement::explain::{self, UnplacedKinds};
+use crate::placement::facts::Facts;
+use crate::placement::matching::Match;
 use crate::placement::policy_fault::find_policy_fault;
 
 /// Reason of the condition and of the event that name kinds which are not placed.
@@ -96,4 +104,35 @@ fn without_numbers(message: &str) -> String {
 fn is_same_policy_status(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
     condition::has_same_conditions(&old.conditions, &new.conditions)
         && *old == SchedulePolicyStatus { conditions: old.conditions.clone(), ..new.clone() }
+}
+
+impl Store {
+    /// Records what there is of kinds that are not placed, by the policies that would take it.
+    pub(super) fn set_other_objects(&mut self, found: &[OtherObjects], now: Instant) {
+        let mut unplaced: BTreeMap<String, UnplacedKinds> = BTreeMap::new();
+        for one in found {
+            let metadata = json!({ "name": "x", "namespace": one.namespace, "labels": one.labels });
+            let manifest = json!({ "apiVersion": one.api_version, "kind": one.kind, "metadata": metadata });
+            let Ok(facts) = Facts::from_manifest(&manifest) else { continue };
+            let is_placed = self.kinds.find_placeable(facts.key.group(), facts.key.kind()).is_some();
+            let labels = self.namespace_labels(&one.namespace);
+            if let (false, Match::Policy { policy, .. }) = (is_placed, self.order.match_object(&facts, labels)) {
+                let kinds = unplaced.entry(policy.name.clone()).or_default();
+                *kinds.entry(one.value).or_default().entry(one.kind.clone()).or_default() += one.count;
+            }
+        }
+        let before = self.unplaced.replace(unplaced).unwrap_or_default();
+        let after = self.unplaced.iter().flatten();
+        let names: BTreeSet<String> = before.keys().chain(after.map(|(name, _)| name)).cloned().collect();
+        for name in names {
+            if before.get(&name) != self.unplaced_kinds(&name) {
+                self.enqueue(ReconcileRequest::Policy(name), Cause::Review, now);
+            }
+        }
+    }
+
+    /// Returns what there is of kinds that are not placed, which a policy would take; `None` without any.
+    pub(super) fn unplaced_kinds(&self, policy: &str) -> Option<&UnplacedKinds> {
+        self.unplaced.as_ref()?.get(policy)
+    }
 }

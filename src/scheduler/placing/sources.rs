@@ -84,7 +84,7 @@ pub(super) async fn watch_placement_inputs(
     let schedules = Api::<Lenient<Schedule>>::all(all.clone());
     let reports = Api::<Lenient<ClusterReport>>::all(all);
     tokio::join!(
-        count_other_objects(&client, kinds.clone(), &changes),
+        count_other_objects(&client, kinds.clone(), &changes, Change::Others),
         watch_sources(&client, kinds, &wanted, &changes),
         stream_changes(policies, None, PAGE, &changes, |seen| Change::Policy(seen.map_object(|read| read.0))),
         stream_changes(groups, None, PAGE, &changes, |seen| Change::Group(seen.map_object(|read| read.0))),
