@@ -19,6 +19,7 @@ use super::store::{Assignment, Store};
 use super::upgrade_tests::placed;
 use super::write::Write;
 use crate::api::crd::condition::find_condition;
+use crate::api::crd::policy::GroupBy;
 use crate::api::crd::policy::conditions::KINDS_PLACED;
 use crate::api::labels::{ANNOTATION_ALLOW_VOLUME_MOVE, LABEL_TARGET_CLUSTER, cluster_namespace};
 use crate::api::lenient::raw::Raw;
@@ -367,6 +368,18 @@ fn a_policy_says_what_there_is_of_kinds_that_are_not_placed() {
     hub.store.set_other_objects(&more, hub.now);
     let both = format!("{}; 1 Gadget: the value `more` places these kinds", text(3));
     assert_eq!(tell_kinds(&mut hub), (Some(both.clone()), vec![format!("KindsNotPlaced: {both}")]));
+    // What is placed together says it too.
+    let mut policy = hub.store.policies["shop"].clone();
+    policy.spec.group_by = Some(GroupBy { namespace: true, ..GroupBy::default() });
+    hub.store.apply_change(Change::Policy(Seen::There(policy)), hub.now);
+    let group = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+        "metadata": {"name": "shop-1", "uid": "g"}, "spec": {"policy": {"name": "shop"}, "key": "namespace/shop"}});
+    hub.store.apply_change(Change::Group(Seen::There(serde_json::from_value(group).unwrap())), hub.now);
+    hub.store.set_other_objects(&widgets(3), hub.now);
+    let told = format!("KindsNotPlaced: {}", text(3));
+    assert_eq!(tell_kinds(&mut hub), (Some(text(3)), vec![told.clone(), told]));
+    hub.store.set_other_objects(&more, hub.now);
+    tell_kinds(&mut hub);
     // A scheduler that has not counted yet leaves what the former one said.
     let counted = hub.store.unplaced.take();
     assert_eq!(tell_kinds(&mut hub), (Some(both), vec![]));

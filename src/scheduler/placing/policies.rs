@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::events;
+use super::group_events::group_reference;
 use super::other_objects::OtherObjects;
 use super::plan::Plan;
 use super::queue::{Cause, ReconcileRequest};
@@ -24,6 +25,8 @@ use crate::placement::policy_fault::find_policy_fault;
 
 /// Reason of the condition and of the event that name kinds which are not placed.
 const KINDS_NOT_PLACED: &str = "KindsNotPlaced";
+/// Most groups of a policy that have such an event.
+const TOLD_GROUPS: usize = 10;
 
 /// Plans the status of a policy.
 pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> Plan {
@@ -80,8 +83,16 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
         told.is_none_or(|told| without_numbers(&told.message) != without_numbers(message))
     });
     let about = kube::Resource::object_ref(policy, &());
-    let news: Vec<Write> =
-        news.map(|(_, reason, message)| events::event_about(about.clone(), true, reason, &message)).collect();
+    // A group of several objects is what people look at; of one object, it would be told again and again.
+    let gathering = groups.iter().filter(|_| policy.spec.group_by.is_some()).take(TOLD_GROUPS);
+    let gathering: Vec<_> = gathering.map(|(name, _)| group_reference(name)).collect();
+    let news: Vec<Write> = news
+        .flat_map(|(type_, reason, message)| {
+            let groups = gathering.iter().filter(|_| type_ == KINDS_PLACED).cloned();
+            let about = std::iter::once(about.clone()).chain(groups);
+            about.map(|about| events::event_about(about, true, reason, &message)).collect::<Vec<_>>()
+        })
+        .collect();
     let mut stage = Vec::new();
     if !is_same_policy_status(&old, &status) {
         stage.push(Write::PolicyStatus {
