@@ -183,16 +183,21 @@ impl Worker {
         if entry.task.deleting || entry.running {
             return;
         }
-        if entry.copy_uid() == Some(seen.uid.as_str()) {
-            // Also of a copy whose last apply failed.
-            served::record_amounts(&mut entry.status, &entry.task, seen);
-            entry.schedule_status_write(now);
+        if entry.copy_uid() != Some(seen.uid.as_str()) {
+            return;
         }
-        if entry.baseline.as_ref().is_some_and(|baseline| baseline.uid == seen.uid) {
+        served::record_amounts(&mut entry.status, &entry.task, seen);
+        entry.schedule_status_write(now);
+        // Also of a copy whose last apply failed: it runs on as it was. What is taken away is told with its removal.
+        if entry.baseline.is_some() || !seen.terminating {
+            let is_end = seen.finished && !entry.finished;
             entry.finished = seen.finished;
             self.counted = None;
             status::record_seen_copy(&mut entry.status, seen, entry.trouble.as_ref(), wall);
-            entry.schedule_status_write(now);
+            if is_end && entry.applied_reason() != applied::APPLIED {
+                // Nothing is refused any more of what has ended.
+                entry.work_at(now);
+            }
         }
     }
 

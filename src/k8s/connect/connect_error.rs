@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use super::connection::ServerUnreached;
 use super::daemon_client::CallError;
 use crate::api::util::text::contains_any;
 
@@ -47,7 +48,10 @@ pub fn classify_hop(error: &CallError) -> Hop {
             let mut text = error.to_string();
             let mut source = error.source();
             while let Some(cause) = source {
-                text = format!("{text}: {cause}");
+                // The name of a server may contain any word.
+                if !cause.is::<ServerUnreached>() {
+                    text = format!("{text}: {cause}");
+                }
                 source = cause.source();
             }
             hop_of(&text.to_lowercase())

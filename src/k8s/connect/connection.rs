@@ -59,7 +59,15 @@ pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, 
     let credential = Credential::from_user(&config.auth_info);
     let (credential, identity) = credential.map_err(|error| fields.of_log_in(error))?;
     let connect = Connect { config, credential, identity, fields };
-    let Some(proxy) = connect.config.proxy_url.clone() else { return connect.build_over_connector(connector) };
+    let Some(proxy) = connect.config.proxy_url.clone() else {
+        let server = connect.config.cluster_url.clone();
+        return connect.build_over_connector(
+            connector.map_err(move |error| ServerUnreached {
+                server: host_and_port(&server),
+                source: BoxError::from(error),
+            }),
+        );
+    };
     let is_plain = connect.config.cluster_url.scheme_str() == Some("http");
     match proxy.scheme_str() {
         Some("socks5") => connect.build_over_proxy(&proxy, build_socks(&proxy, connector)),
@@ -74,6 +82,20 @@ pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, 
         }
         _ => Err("the proxy's scheme is not http://, https:// or socks5://".into()),
     }
+}
+
+/// A server to which no connection came up.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection to {server}")]
+pub(super) struct ServerUnreached {
+    server: String,
+    source: BoxError,
+}
+
+/// Host and port of a server, also the port that its scheme stands for.
+fn host_and_port(server: &Uri) -> String {
+    let port = server.port_u16().unwrap_or_else(|| if server.scheme_str() == Some("http") { 80 } else { 443 });
+    format!("{}:{port}", server.host().unwrap_or_default())
 }
 
 struct Connect {

@@ -204,19 +204,36 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::k8s::connect::connect_error::{Hop, classify_hop};
 
-    #[tokio::test]
-    async fn a_server_that_takes_a_request_and_says_nothing_is_given_up() {
-        let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// A client of a server that tires soon.
+    async fn client_of(server: &str) -> Client {
         let kubeconfig = format!(
             "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}],
-            clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {{}}}}]}}",
-            deaf.local_addr().unwrap()
+            clusters: [{{name: a, cluster: {{server: 'http://{server}'}}}}], users: [{{name: a, user: {{}}}}]}}"
         );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
         fs_err::write(&path, kubeconfig).unwrap();
-        let client = client_that_tires(&path, Duration::from_millis(200)).await.unwrap();
+        client_that_tires(&path, Duration::from_millis(200)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_reached_is_named() {
+        // `localhost` under a name with words by which failures are told apart.
+        for server in ["127.0.0.1:1", "tls-certificate.localhost:1"] {
+            let error = client_of(server).await.apiserver_version().await.unwrap_err();
+            let text = describe_error(&error);
+            assert!(text.contains(&format!("no connection to {server}: ")), "{text}");
+            let hop = classify_hop(&CallError::from(error));
+            assert!(matches!(hop, Hop::Tcp | Hop::Dns), "{hop:?}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_a_request_and_says_nothing_is_given_up() {
+        let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = client_of(&deaf.local_addr().unwrap().to_string()).await;
         let asked = tokio::time::timeout(Duration::from_secs(5), client.apiserver_version()).await;
         assert!(asked.expect("it is given up").is_err());
     }

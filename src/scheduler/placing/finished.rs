@@ -34,6 +34,12 @@ impl Store {
         self.copy_in(key, cluster).is_none() && self.sources.get(key).is_some_and(|source| self.is_over(source))
     }
 
+    /// Returns the copy of an object that is over in a cluster. It keeps the share that it was made with.
+    pub(super) fn ended_copy(&self, source: &Source, cluster: &str) -> Option<&Schedule> {
+        let (_, schedule) = self.copy_in(&source.facts.key, cluster)?;
+        (source.is_source_of(schedule) && self.is_over(source)).then_some(schedule)
+    }
+
     /// Returns whether only this copy says that its source is over.
     pub(super) fn is_end_unreported(&self, key: &ObjectKey, schedule: &Schedule) -> bool {
         self.sources.get(key).is_some_and(|source| {

@@ -127,7 +127,11 @@ impl<'a> GroupContext<'a> {
                 continue;
             }
             for target in decided.targets.iter().filter(|target| live::has_copy_in_target(target, &source.facts)) {
-                let (cluster, share) = (target.cluster.as_str(), target_share(target, &source.facts));
+                let cluster = target.cluster.as_str();
+                let share = match store.ended_copy(source, cluster) {
+                    Some(ended) => ended.spec.share.clone(),
+                    None => target_share(target, &source.facts),
+                };
                 if store.is_over_elsewhere(key, cluster) {
                     continue;
                 }

@@ -462,14 +462,28 @@ fn a_job_runs_beside_no_copy_of_its_own() {
         (none(), none()),
         "another group or policy is no drain"
     );
+    assert_eq!(writes(&hub.plan(&job, Some(&divided_job(&job)))), (none(), none()), "nor are other shares");
+}
+
+/// A decision that gives one completion to west, and none to east.
+fn divided_job(job: &ObjectKey) -> Decided {
     let targets = [("east", 0), ("west", 1)].map(|(cluster, completions)| Target {
         cluster: cluster.to_owned(),
         domain: Some(cluster.to_owned()),
         replicas: BTreeMap::from([(job.clone(), Share::Job { completions, parallelism: completions })]),
         whole: Vec::new(),
     });
-    let divided = Decided { targets: targets.into(), ..decided(&[]) };
-    assert_eq!(writes(&hub.plan(&job, Some(&divided))), (none(), none()), "nor are other shares");
+    Decided { targets: targets.into(), ..decided(&[]) }
+}
+
+#[test]
+fn a_job_that_was_copied_whole_is_not_divided_when_a_copy_is_over() {
+    let mut hub = Hub::new();
+    let job = hub.job("once", &json!([]));
+    hub.settle(&job, &decided(&["east", "west"]));
+    hub.report("east", &json!({"startTime": "2026-01-01T00:00:00Z"}));
+    hub.report("west", &json!({"conditions": [{"type": "Complete", "status": "True"}]}));
+    assert_eq!(writes(&hub.plan(&job, Some(&divided_job(&job)))), (none(), none()), "no API server takes that edit");
 }
 
 fn with_override(image: &str) -> Value {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fleetctl::api::labels::{AGENT_MANAGER, LABEL_PLACED_BY};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -126,6 +126,56 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
     .await;
     assert_eq!(replicas().await, Some(5));
     for name in ["old", "custom", "bad", "newer", "doubled", "scaled"] {
+        site.delete(name).await;
+    }
+    site.leave().await;
+}
+
+/// An agent that begins after an edit was refused reports what runs all the same, and that a Job has ended.
+#[tokio::test]
+async fn a_copy_whose_edit_is_refused_is_reported_by_the_next_agent() {
+    let mut site = Site::set().await;
+    site.make_place().await;
+    let job = |completions: i64| {
+        let container = json!({ "name": "c", "image": "i" });
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "once", "namespace": site.place },
+            "spec": { "completions": completions,
+                "template": { "spec": { "restartPolicy": "Never", "containers": [container] } } } })
+    };
+    let (before, after) = (job(1), job(2));
+    site.schedule("web", &site.deployment("web", 1), json!({})).await;
+    site.schedule("once", &before, json!({})).await;
+    for name in ["web", "once"] {
+        site.until(name, "Applied").await;
+    }
+    let mut other = site.deployment("web", 1);
+    for path in ["/spec/selector/matchLabels", "/spec/template/metadata/labels"] {
+        *other.pointer_mut(path).unwrap() = json!({ "app": "web", "more": "x" });
+    }
+    site.schedule("web", &other, json!({})).await;
+    site.schedule("once", &after, json!({})).await;
+    for name in ["web", "once"] {
+        site.until(name, "Refused").await;
+    }
+    drop(site.agent.take());
+    site.start(&[]).await;
+    let pods: Api<Pod> = site.in_place();
+    wait("the pods are there", async || pods.list(&ListParams::default()).await.unwrap().items.len() == 2).await;
+    let ready = json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
+    let succeeded = json!({ "status": { "phase": "Succeeded" } });
+    for pod in pods.list(&ListParams::default()).await.unwrap() {
+        let status = if pod.name_any().starts_with("web") { &ready } else { &succeeded };
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+    let reported = async |name: &str| {
+        let status = site.schedules().get(name).await.unwrap().status.unwrap();
+        serde_json::from_str::<serde_json::Value>(&status.resource.unwrap_or_default()).unwrap_or_default()
+    };
+    wait("the pod of the Deployment is reported", async || reported("web").await["readyReplicas"] == 1).await;
+    wait("the end of the Job is reported", async || reported("once").await["succeeded"] == 1).await;
+    assert_eq!(site.condition("web", "Applied").await.1, "Refused");
+    site.until("once", "Applied").await;
+    for name in ["web", "once"] {
         site.delete(name).await;
     }
     site.leave().await;
