@@ -13,7 +13,9 @@ use super::place::{cluster_of, referenced_key};
 use super::queue::{Cause, ReconcileRequest};
 use super::store::{Assignment, Store};
 use crate::placement::facts::ObjectKey;
-use crate::placement::follow::{Follower, MissingFollower, NamespacePlan, find_claimed_clusters, is_follower};
+use crate::placement::follow::{
+    Because, Follower, MissingFollower, NamespacePlan, Place, find_claimed_clusters, is_follower,
+};
 
 /// Changes in a namespace within this time are planned together, at most this late.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -49,6 +51,11 @@ pub(super) struct FollowState {
     pub(super) told: BTreeMap<ObjectKey, String>,
 }
 
+/// Returns whether something uses a follower in a place.
+pub(super) fn is_used(place: &Place) -> bool {
+    place.because.iter().any(|because| matches!(because, Because::Object(_)))
+}
+
 impl FollowState {
     /// Returns the plan of a namespace.
     pub(super) fn plan_of(&self, namespace: &str) -> Option<&NamespacePlan> {
@@ -58,6 +65,11 @@ impl FollowState {
     /// Returns where a follower goes, as it was last planned.
     pub(super) fn follower(&self, key: &ObjectKey) -> Option<&Follower> {
         self.plans.get(key.namespace())?.followers.get(key)
+    }
+
+    /// Returns whether something that is or goes there uses a follower in a cluster.
+    pub(super) fn is_used_in(&self, key: &ObjectKey, cluster: &str) -> bool {
+        self.follower(key).and_then(|follower| follower.places.get(cluster)).is_some_and(is_used)
     }
 
     /// Returns whether its own policy decides about a follower.

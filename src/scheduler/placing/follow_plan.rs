@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::faults;
+use super::follow::is_used;
 use super::follow_input::FollowContext;
 use super::plan::Plan;
 use super::schedule_deletions;
@@ -91,7 +92,7 @@ pub(super) fn plan_followers_first(context: &FollowContext<'_>, group: &str) -> 
             let places = follower.places.iter().filter(|(cluster, place)| {
                 place.state == PlaceState::Written
                     && decided.has_target(cluster)
-                    && place.because.iter().any(|because| matches!(because, Because::Object(_)))
+                    && is_used(place)
                     && store.assignments.get(key) == Some(&Assignment::Follows)
                     && store.copy_in(key, cluster).is_none()
             });
@@ -150,10 +151,9 @@ pub(super) fn desired_elsewhere<'a>(
 ) -> Vec<DesiredSchedule<'a>> {
     let places = store.follow.follower(key).into_iter().flat_map(|follower| &follower.places);
     let kept = places.filter(|(cluster, place)| {
-        let is_used = place.because.iter().any(|because| matches!(because, Because::Object(_)));
         let is_kept = store.copy_in(key, cluster).is_some()
             && matches!(place.state, PlaceState::Stays | PlaceState::Lingers | PlaceState::Frozen);
-        is_elsewhere(cluster) && (is_used && place.state == PlaceState::Written || is_kept)
+        is_elsewhere(cluster) && (is_used(place) && place.state == PlaceState::Written || is_kept)
     });
     kept.filter_map(|(cluster, place)| desired_follower(store, key, cluster, place)).collect()
 }

@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::{Clusters, Decided};
+use super::faults::CopyFaults;
 use super::follow::ClusterState;
 use super::follow_input::FollowContext;
 use super::follow_plan;
+use super::group_context::GroupContext;
 use super::other_objects::OtherObjects;
 use super::plan::Plan;
 use super::policies;
@@ -19,6 +21,7 @@ use super::store::{Assignment, Store};
 use super::upgrade_tests::placed;
 use super::write::Write;
 use crate::api::crd::condition::find_condition;
+use crate::api::crd::group::conditions::MOVING;
 use crate::api::crd::policy::GroupBy;
 use crate::api::crd::policy::conditions::KINDS_PLACED;
 use crate::api::labels::{ANNOTATION_ALLOW_VOLUME_MOVE, LABEL_TARGET_CLUSTER, cluster_namespace};
@@ -241,6 +244,37 @@ fn an_autoscaler_asks_for_the_group_of_what_it_scales() {
     let spec = json!({"scaleTargetRef": target, "minReplicas": 5, "maxReplicas": 9});
     hub.apply("autoscaling", "HorizontalPodAutoscaler", json!({"metadata": {"name": "web"}, "spec": spec}));
     assert!(hub.store.undecided.contains(&group) && hub.store.grown.contains(&group));
+}
+
+#[test]
+fn an_autoscaler_beside_its_deployment_is_no_old_copy_of_its_group() {
+    let mut hub = Hub::new();
+    hub.policy();
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let scaler = json!({"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "maxReplicas": 3}});
+    hub.apply("autoscaling", "HorizontalPodAutoscaler", scaler);
+    hub.store.record_arrival("shop", hub.now);
+    hub.now += Duration::from_secs(2);
+    hub.follow();
+    let group = hub.group_of("autoscaling", "HorizontalPodAutoscaler", "web");
+    hub.decide(&group, "east");
+    let moves_in = |hub: &Hub, cluster: &str| {
+        let decided = placed(cluster);
+        let context = GroupContext::new(&hub.store, &group, Some(&decided), "2026-01-01T00:00:05Z".parse().unwrap());
+        let status = context.group_status(&CopyFaults::new());
+        find_condition(&status.conditions, MOVING).map(|one| one.message.clone())
+    };
+    // Written by its policy, when that chose west.
+    hub.copy("west", ("autoscaling", "HorizontalPodAutoscaler", "web"), &json!({"group": group}));
+    assert!(moves_in(&hub, "east").is_some_and(|text| text.starts_with("from west to east")));
+    let annotations = json!({"fleet-scheduler.io/cluster": "west"});
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let web = json!({"metadata": {"name": "web", "annotations": annotations}, "spec": {"template": template}});
+    hub.apply("apps", "Deployment", web);
+    hub.copy("west", ("apps", "Deployment", "web"), &json!({}));
+    hub.follow();
+    assert_eq!(moves_in(&hub, "east"), None, "its Deployment is there");
 }
 
 #[test]

@@ -26,11 +26,14 @@ impl GroupContext<'_> {
         // in them.
         let stays = |key: &ObjectKey| self.store.is_held_by_volumes(key) || self.is_left(key);
         let moving = self.members.iter().filter(|key| !key.is_of_kind("", "Namespace") && !stays(key));
-        let copies = moving.flat_map(|key| self.store.copies_of(key));
+        let copies = moving.flat_map(|key| self.store.copies_of(key).map(move |(at, one)| (key, cluster_of(at), one)));
         // What is there because something uses it stays as long as that.
-        let clusters =
-            copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none() && !schedule.spec.follows);
-        let clusters = clusters.map(|(at, _)| cluster_of(at));
+        let old = copies.filter(|(key, cluster, schedule)| {
+            schedule.metadata.deletion_timestamp.is_none()
+                && !schedule.spec.follows
+                && !self.store.follow.is_used_in(key, cluster)
+        });
+        let clusters = old.map(|(_, cluster, _)| cluster);
         let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
         clusters.filter(|cluster| !targets.contains(cluster)).map(ToOwned::to_owned).collect()
     }
