@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use tokio::task::JoinSet;
 
 use self::accidents::Accidents;
-use self::kubelet::{Seen, play_member, watch_all};
+use self::kubelet::{Seen, play_member, watch_all, watch_job_schedules};
 use self::rest::Look;
 use self::truth::Truth;
 use self::walk::{COLOUR, Walk};
@@ -72,6 +72,7 @@ impl Site {
         let fleet = Fleet::on(stage, &[]).await;
         let truth = Arc::new(Truth::new());
         let (mut members, mut tasks) = (Vec::new(), JoinSet::new());
+        watch_job_schedules(&mut tasks, &fleet.client(), &truth);
         for (at, (server, region)) in servers.into_iter().zip(REGIONS).enumerate() {
             crate::membership::forget(&fleet.client(), &server.client).await;
             make_node(&server.client, region, "2000").await;

@@ -37,6 +37,32 @@ where
     }
 }
 
+/// Tells what becomes of the Schedules of Jobs: these must run once.
+pub(super) fn watch_job_schedules(tasks: &mut JoinSet<()>, hub: &Client, truth: &Arc<Truth>) {
+    let (facts, mut told) = (truth.clone(), BTreeMap::new());
+    tasks.spawn(watch_all(Api::<Schedule>::all(hub.clone()), move |seen| {
+        let (Seen::There(schedule) | Seen::Gone(schedule)) = &seen;
+        let source = &schedule.spec.source_ref;
+        let Some(namespace) = source.namespace.as_ref().filter(|name| source.kind == "Job" && is_ours(name)) else {
+            return;
+        };
+        let share = schedule.spec.share.as_ref().and_then(|share| share.completions);
+        let text = match &seen {
+            Seen::Gone(_) => "gone".to_owned(),
+            Seen::There(_) => format!(
+                "of group {:?} with share {share:?}, deleted: {}, finished: {:?}",
+                schedule.spec.group,
+                schedule.metadata.deletion_timestamp.is_some(),
+                schedule.status.as_ref().and_then(|status| status.finished)
+            ),
+        };
+        if told.insert(schedule.uid(), text.clone()).as_ref() != Some(&text) {
+            let at = schedule.namespace().unwrap_or_default();
+            facts.tell(namespace, &format!("the Schedule of the Job in {at} is {text}"));
+        }
+    }));
+}
+
 /// Plays the kubelet of a member, and watches what must not go there.
 pub(super) fn play_member(tasks: &mut JoinSet<()>, member: usize, client: &Client, truth: &Arc<Truth>) {
     let nodes: Api<Node> = Api::all(client.clone());
@@ -85,9 +111,21 @@ pub(super) fn play_member(tasks: &mut JoinSet<()>, member: usize, client: &Clien
     watch_volumes::<StatefulSet>(tasks, member, client, truth, |_| true);
     watch_volumes::<Deployment>(tasks, member, client, truth, |name| name == "disk");
     let facts = truth.clone();
+    let mut begun = BTreeSet::new();
     tasks.spawn(watch_all(Api::<Job>::all(client.clone()), move |seen| {
-        let Seen::There(job) = seen else { return };
+        let (Seen::There(job) | Seen::Gone(job)) = &seen;
         let namespace = job.namespace().unwrap_or_default();
+        let (uid, asked) = (job.uid(), job.spec.as_ref().and_then(|spec| spec.completions));
+        if is_ours(&namespace) {
+            match &seen {
+                Seen::There(_) if begun.insert(uid) => {
+                    facts.tell(&namespace, &format!("a Job with {asked:?} completions begins in member {member}"));
+                }
+                Seen::There(_) => {}
+                Seen::Gone(_) => facts.tell(&namespace, &format!("the Job is gone in member {member}")),
+            }
+        }
+        let Seen::There(job) = seen else { return };
         let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         // A share of nothing is complete without a pod.
         let is_empty = job.spec.as_ref().is_some_and(|spec| spec.completions == Some(0));

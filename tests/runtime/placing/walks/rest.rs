@@ -44,6 +44,10 @@ where
     all.into_iter().map(|one| (one.namespace().unwrap_or_default(), one.name_any())).collect()
 }
 
+fn is_of_web(schedule: &Schedule) -> bool {
+    schedule.spec.source_ref.kind == "Deployment" && schedule.spec.source_ref.name == "web"
+}
+
 impl Look {
     pub(super) async fn take(hub: &Client, members: &[(String, Client)]) -> Self {
         let all = ListParams::default();
@@ -98,7 +102,9 @@ impl Look {
                 placed.insert((source.kind.clone(), own.clone(), source.name.clone(), cluster.clone()));
             }
             // What has volumes is kept where it is, and what follows is where something uses it.
-            let stays = schedule.spec.follows || ["db", "disk"].contains(&source.name.as_str());
+            let is_beside = source.kind == "HorizontalPodAutoscaler"
+                && schedules.iter().any(|(at, one)| at == cluster && is_of_web(one));
+            let stays = schedule.spec.follows || is_beside || ["db", "disk"].contains(&source.name.as_str());
             let Some(name) = schedule.spec.group.as_ref().filter(|_| !stays) else { continue };
             let targets = self.groups.get(name).map(find_targets);
             if !targets.as_ref().is_some_and(|targets| targets.contains(cluster)) {
@@ -157,11 +163,8 @@ impl Look {
         let Some(web) = self.deployments.get(&(walk.namespace.clone(), "web".to_owned())) else {
             return vec!["web is gone".to_owned()];
         };
-        let is_web = |schedule: &Schedule| {
-            schedule.spec.source_ref.kind == "Deployment" && schedule.spec.source_ref.name == "web"
-        };
         let at: BTreeSet<_> =
-            schedules.iter().filter(|(_, schedule)| is_web(schedule)).map(|(name, _)| name.clone()).collect();
+            schedules.iter().filter(|(_, schedule)| is_of_web(schedule)).map(|(name, _)| name.clone()).collect();
         for key in [ANNOTATION_CLUSTER, ANNOTATION_SPREAD_ONTO] {
             let Some(named) = web.annotations().get(key) else { continue };
             let named: BTreeSet<_> = named.trim_end_matches("::Duplicate").split(',').map(ToOwned::to_owned).collect();
