@@ -100,7 +100,9 @@ impl Site {
     fn start_agent(&mut self, at: usize) {
         let init = self.fleet.control_plane.init_file.clone();
         let member = &mut self.members[at];
-        member.agent = Some(Program::agent(&member.server.kubeconfig, &init, &member.name, "pod-1"));
+        // Copies without a Schedule are kept for ten minutes by default: longer than a walk waits.
+        let soon = ["--orphan-grace-seconds", "60"];
+        member.agent = Some(Program::agent_with(&member.server.kubeconfig, &init, &member.name, "pod-1", &soon));
     }
 
     async fn until_ready(&self, at: usize) {

@@ -85,8 +85,12 @@ async fn lose_cluster(site: &mut Site, at: usize, seconds: u64) {
     site.truth.tell("fleet", &format!("{at} is deleted"));
     site.truth.count("clusters deleted");
     site.truth.excuse_all(300);
+    let name = site.members[at].name.clone();
     for namespace in site.truth.open() {
-        site.truth.with(&namespace, |walked| walked.may_repeat |= walked.completed.is_empty());
+        site.truth.with(&namespace, |walked| {
+            walked.may_repeat |= walked.completed.is_empty();
+            walked.lost.insert(name.clone());
+        });
     }
     site.members[at].agent.take().expect("it runs").kill();
     site.clusters().delete(&site.members[at].name, &DeleteParams::default()).await.unwrap();

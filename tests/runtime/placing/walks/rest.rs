@@ -113,7 +113,12 @@ impl Look {
         }
         let is_here = |copy: &&(String, String, String, String)| copy.1 == *own;
         let copies: BTreeSet<_> = self.copies.iter().filter(is_here).cloned().collect();
-        found.extend(copies.difference(&placed).map(|copy| format!("{copy:?} has no Schedule")));
+        let lost = truth.with(own, |walked| walked.lost.clone());
+        let is_left_behind = |(_, _, name, cluster): &&(String, String, String, String)| {
+            ["db", "disk"].contains(&name.as_str()) && lost.contains(cluster)
+        };
+        let strays = copies.difference(&placed).filter(|copy| !is_left_behind(copy));
+        found.extend(strays.map(|copy| format!("{copy:?} has no Schedule")));
         found.extend(placed.difference(&copies).map(|copy| format!("{copy:?} has a Schedule and no copy")));
         for (name, group) in groups {
             let status = group.status.clone().unwrap_or_default();

@@ -32,6 +32,8 @@ pub(super) struct Walked {
     pub(super) effects: u32,
     /// The Job runs in several clusters, or ran in one that was lost.
     pub(super) may_repeat: bool,
+    /// Clusters that were deleted and have joined again: what has data stays there without a Schedule.
+    pub(super) lost: BTreeSet<String>,
 }
 
 impl Walked {
