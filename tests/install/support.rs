@@ -371,7 +371,7 @@ fn secret_lines(text: &str) -> Vec<String> {
 
 /// Notes what a test has done, and how long it took: shown where it fails, or with `--show-output`.
 #[expect(clippy::print_stdout, reason = "the test's own output, which is captured")]
-fn took(took: Duration, what: &str) {
+pub(crate) fn took(took: Duration, what: &str) {
     println!("{:>6.1} s  {}", took.as_secs_f64(), what.rsplit(r#"/fleetctl""#).next().unwrap_or(what));
 }
 

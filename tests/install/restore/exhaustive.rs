@@ -1,17 +1,25 @@
 //! Restores that are killed in every stage, and one of a whole control plane with everything in it.
 
-use std::process::Stdio;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
+use crate::support::took;
 
 /// The stage that is written down, if an operation is.
 fn stage(site: &Site) -> String {
     let path = "jsonpath={.data.operation}";
     let found = site.bed.kubectl(site.cluster, &["-n", "fleet", "get", "secret", "fleetctl.demo", "-o", path]);
-    let decoded = STANDARD.decode(found.unwrap_or_default()).unwrap_or_default();
+    parse_stage(&found.unwrap_or_default())
+}
+
+/// The stage of an operation that is open, as its Secret has it.
+fn parse_stage(data: &str) -> String {
+    let decoded = STANDARD.decode(data).unwrap_or_default();
     let operation: Value = serde_json::from_slice(&decoded).unwrap_or_default();
     operation["stage"].as_str().filter(|_| operation["open"] == true).unwrap_or_default().to_owned()
 }
@@ -27,11 +35,29 @@ fn kill_when(site: &Site, command: &[&str], what: &str, mut is_so: impl FnMut() 
     running.wait().unwrap();
 }
 
+/// Starts a command, and kills it as soon as a stage is written down: some last less than a question to the cluster.
+fn kill_at(site: &Site, command: &[&str], wanted: &str) {
+    let mut watch = Command::new(site.bed.kubectl_of(site.cluster).unwrap());
+    watch.arg("--kubeconfig").arg(site.bed.kubeconfig(site.cluster).unwrap());
+    watch.args(["-n", "fleet", "get", "secrets", "--field-selector", "metadata.name=fleetctl.demo", "--watch"]);
+    watch.args(["-o", "jsonpath={.data.operation}{\"\\n\"}"]);
+    let mut watching = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut running = site.command(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    assert!(lines.any(|line| parse_stage(&line) == wanted), "the watch ended");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    took(began.elapsed(), &format!("stage {wanted}"));
+    assert_eq!(stage(site), wanted, "it was killed too late");
+}
+
 /// Starts a restore, and kills it in a stage.
 fn kill_in_stage(scene: &Scene<'_>, path: &str, wanted: &str, more: &[&str]) {
     let command = ["restore", "demo", "--from", path, "--identity", &scene.backups.identity, "--yes"];
-    let command = [&command[..], more].concat();
-    kill_when(scene.site, &command, &format!("stage {wanted}"), || stage(scene.site) == wanted);
+    kill_at(scene.site, &[&command[..], more].concat(), wanted);
 }
 
 /// Asserts that nothing of an operation is left but what it keeps on purpose: it is closed, its pods are gone, all members
@@ -76,7 +102,7 @@ fn a_restore_that_is_killed_in_any_stage_goes_on_or_goes_back() {
     }
     // The way back is killed, too: it is the only way from there.
     kill_in_stage(&scene, &path, "swap", &["--no-safety"]);
-    kill_when(&site, &["restore", "demo", "--rollback"], "the rollback", || stage(&site) == "rollback");
+    kill_at(&site, &["restore", "demo", "--rollback"], "rollback");
     scene.restore(&path, &[]).fails(6, &["another restore of this control plane is open"]);
     site.fleetctl(&["restore", "demo", "--rollback"]).succeeds();
     assert_eq!(scene.value(), "second");
