@@ -105,7 +105,8 @@ impl<'a> GroupContext<'a> {
         for key in &self.members {
             let Some(source) = store.sources.get(*key) else { continue };
             let scaler = scaled.find_scaler(key);
-            let Some(decided) = self.active_decision().filter(|_| !self.is_left(key)) else {
+            let looked_at = |decided: &&Decided| !self.is_left(key) && !self.is_undivided_yet(decided, &source.facts);
+            let Some(decided) = self.active_decision().filter(looked_at) else {
                 // Its copies stay where they are, and edits of the source reach them; what no policy matches any more keeps
                 // its overrides.
                 let policy = policy.filter(|_| !self.is_left(key));
@@ -142,6 +143,15 @@ impl<'a> GroupContext<'a> {
         }
         hold_falling_shares(store, &mut desired);
         desired
+    }
+
+    /// Returns whether a decision that divides says nothing of a member that can be divided: it was made before the member came
+    /// to the group. In each target it would run whole.
+    fn is_undivided_yet(&self, decided: &Decided, facts: &Facts) -> bool {
+        let divides =
+            self.policy.is_some_and(|policy| policy.spec.spread_constraints.is_some() && !policy.duplicates());
+        let names = |target: &Target| target.replicas.contains_key(&facts.key) || target.whole.contains(&facts.key);
+        divides && facts.workload.is_dividable() && !decided.targets.iter().any(names)
     }
 
     /// Returns the Schedules of a member that its data keeps where it is.

@@ -477,6 +477,21 @@ fn divided_job(job: &ObjectKey) -> Decided {
 }
 
 #[test]
+fn a_job_that_a_divided_group_has_not_decided_is_not_copied_whole() {
+    let mut hub = Hub::new();
+    hub.policy(json!({"spreadConstraints": {"topologyKey": "k", "spreadMode": "Divide"}}));
+    let job = hub.job("once", &json!([]));
+    let targets = ["east", "west"].map(|cluster| Target {
+        cluster: cluster.to_owned(),
+        domain: Some(cluster.to_owned()),
+        ..Target::default()
+    });
+    let earlier = Decided { targets: targets.into(), ..decided(&[]) };
+    assert_eq!(writes(&hub.plan(&job, Some(&earlier))), (none(), none()), "it would run in both");
+    assert_eq!(writes(&hub.plan(&job, Some(&divided_job(&job)))).0, ["Job east", "Job west"]);
+}
+
+#[test]
 fn a_job_that_was_copied_whole_is_not_divided_when_a_copy_is_over() {
     let mut hub = Hub::new();
     let job = hub.job("once", &json!([]));
