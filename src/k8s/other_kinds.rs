@@ -48,17 +48,21 @@ fn find_placing_value(resource: &ApiResource) -> Option<&'static str> {
 }
 
 impl OtherKind {
-    /// Returns the metadata of the first 500 objects, of a namespace or of all, without those that a controller made.
+    /// Returns the metadata of the first 500 objects, of a namespace or of all, without those that a controller made; none of a
+    /// kind that was served a moment ago, or whose extension API server is not there.
     ///
     /// # Errors
-    /// Whatever the server refuses.
+    /// Whatever else the server refuses.
     pub async fn list_uncontrolled(&self, client: &Client, namespace: Option<&str>) -> kube::Result<Vec<ObjectMeta>> {
         let client = client.clone();
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
         };
-        let list = api.list_metadata(&ListParams::default().limit(MOST)).await?;
+        let list = match api.list_metadata(&ListParams::default().limit(MOST)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 503 => return Ok(Vec::new()),
+            list => list?,
+        };
         let all = list.items.into_iter().map(|object| object.metadata);
         Ok(all.filter(|metadata| !is_controlled(metadata)).collect())
     }

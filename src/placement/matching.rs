@@ -108,6 +108,11 @@ impl Policy {
         self.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode == "Duplicate")
     }
 
+    /// Returns whether each target gets a part of what can be divided.
+    pub fn divides(&self) -> bool {
+        self.spec.spread_constraints.is_some() && !self.duplicates()
+    }
+
     /// Returns the seconds after which groups leave a lost cluster; `None` where they do not, or where these are too few.
     pub fn failover_seconds(&self) -> Option<i64> {
         let failover = self.spec.failover.as_ref().filter(|failover| failover.enabled)?;

@@ -28,7 +28,7 @@ pub fn has_own_share(copy: &Schedule) -> bool {
 
 /// Returns the member whose replicas a policy divides.
 pub fn find_divided_member<'f>(policy: &Policy, mut members: impl Iterator<Item = &'f Facts>) -> Option<&'f Facts> {
-    if policy.spec.spread_constraints.is_none() || policy.duplicates() { None } else { members.find(has_replicas) }
+    if policy.divides() { members.find(has_replicas) } else { None }
 }
 
 /// Returns whether a spread group can move by its record: an amount for each cluster says all of its shares. Several divided

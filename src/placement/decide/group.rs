@@ -73,7 +73,7 @@ impl<'a> Group<'a> {
         apis.dedup();
         let members =
             facts.iter().map(|one| Member { facts: one, pods: count_pods_with_scalers(one, &scalers) }).collect();
-        let divides = policy.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode != "Duplicate");
+        let divides = policy.divides();
         let claims =
             others.iter().filter(|one| one.volumes).map(|one| (&one.key, one.asks.allow_volume_move)).collect();
         Self { name: name.into(), members, apis, claims, divides }

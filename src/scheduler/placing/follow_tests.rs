@@ -421,3 +421,19 @@ fn a_policy_says_what_there_is_of_kinds_that_are_not_placed() {
     hub.store.set_other_objects(&[], hub.now);
     assert_eq!(tell_kinds(&mut hub), (None, vec![]));
 }
+
+/// What is wrong with a policy is told anew when another part of it is wrong, also where a number alone differs.
+#[test]
+fn each_fault_of_a_policy_is_told() {
+    let mut hub = Hub::new();
+    hub.policy();
+    for kind in ["Widget1", "Widget2"] {
+        let mut policy = hub.store.policies["shop"].clone();
+        let kinds = serde_json::from_value(json!([{"group": "example.com", "kind": kind}])).unwrap();
+        policy.spec.resource_selectors.kinds = kinds;
+        hub.store.apply_change(Change::Policy(Seen::There(policy)), hub.now);
+        let [told] = &tell_kinds(&mut hub).1[..] else { panic!("{kind} is not told") };
+        assert!(told.starts_with("KindNotPlaceable: ") && told.contains(kind), "{told}");
+        assert!(tell_kinds(&mut hub).1.is_empty(), "it is told once");
+    }
+}

@@ -27,6 +27,7 @@ use crate::api::{ScheduleGroup, ScheduleGroupSpec};
 use crate::placement::decide::Target;
 use crate::placement::facts::{Facts, ObjectKey, Scales};
 use crate::placement::live;
+use crate::placement::matching::Policy;
 use crate::placement::names::{GroupKey, policy_label};
 
 /// Autoscalers by the namespace, the kind and the name of what they scale.
@@ -129,13 +130,13 @@ impl<'a> GroupContext<'a> {
             }
             for target in decided.targets.iter().filter(|target| live::has_copy_in_target(target, &source.facts)) {
                 let cluster = target.cluster.as_str();
+                if store.is_over_elsewhere(key, cluster) {
+                    continue;
+                }
                 let share = match store.ended_copy(source, cluster) {
                     Some(ended) => ended.spec.share.clone(),
                     None => target_share(target, &source.facts),
                 };
-                if store.is_over_elsewhere(key, cluster) {
-                    continue;
-                }
                 desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, scaler });
             }
             let elsewhere = follow_plan::desired_elsewhere(store, key, |cluster| !decided.has_target(cluster));
@@ -148,8 +149,7 @@ impl<'a> GroupContext<'a> {
     /// Returns whether a decision that divides says nothing of a member that can be divided: it was made before the member came
     /// to the group. In each target it would run whole.
     fn is_undivided_yet(&self, decided: &Decided, facts: &Facts) -> bool {
-        let divides =
-            self.policy.is_some_and(|policy| policy.spec.spread_constraints.is_some() && !policy.duplicates());
+        let divides = self.policy.is_some_and(Policy::divides);
         let names = |target: &Target| target.replicas.contains_key(&facts.key) || target.whole.contains(&facts.key);
         divides && facts.workload.is_dividable() && !decided.targets.iter().any(names)
     }

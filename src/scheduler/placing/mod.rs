@@ -27,6 +27,8 @@ mod falling_shares;
 mod falling_shares_tests;
 mod faults;
 mod finished;
+#[cfg(test)]
+mod finished_tests;
 mod follow;
 mod follow_input;
 mod follow_missing;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::Sender;
 use crate::api::kinds::api_version;
 use crate::api::placeable::Kinds;
 use crate::k8s::describe_error;
-use crate::k8s::other_kinds::{OtherKind, discover_other_kinds};
+use crate::k8s::other_kinds::discover_other_kinds;
 
 /// Time between two counts. What is told is for people, who apply and look.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -52,15 +52,9 @@ pub(super) async fn count_other_objects<C>(
 async fn list_other_objects(client: &Client, placed: &Kinds) -> kube::Result<Vec<OtherObjects>> {
     let mut found = Vec::new();
     // One after the other: nobody waits for it.
-    for OtherKind { resource, value } in discover_other_kinds(client, placed).await? {
-        let other = OtherKind { resource, value };
-        let objects = match other.list_uncontrolled(client, None).await {
-            // Served a moment ago, or an extension API server that is not there.
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 503 => continue,
-            objects => objects?,
-        };
+    for other in discover_other_kinds(client, placed).await? {
         let mut counts: BTreeMap<(String, BTreeMap<String, String>), usize> = BTreeMap::new();
-        for metadata in objects {
+        for metadata in other.list_uncontrolled(client, None).await? {
             let place = (metadata.namespace.unwrap_or_default(), metadata.labels.unwrap_or_default());
             *counts.entry(place).or_default() += 1;
         }
@@ -68,7 +62,7 @@ async fn list_other_objects(client: &Client, placed: &Kinds) -> kube::Result<Vec
         found.extend(counts.into_iter().map(|((namespace, labels), count)| OtherObjects {
             api_version: api_version(&resource.group, &resource.version),
             kind: resource.kind.clone(),
-            value,
+            value: other.value,
             namespace,
             labels,
             count,

@@ -64,8 +64,8 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
     if policy.spec.suspend {
         set(SUSPENDED, true, SUSPENDED, "decisions are recorded, but not carried out".to_owned());
     }
-    let unplaced = store.unplaced_kinds(name).map(|kinds| explain::format_unplaced_kinds(kinds).collect::<Vec<_>>());
-    let unplaced = unplaced.map(|kinds| kinds.join("; "));
+    let join = |kinds| explain::format_unplaced_kinds(kinds).collect::<Vec<_>>().join("; ");
+    let unplaced = store.unplaced_kinds(name).map(join);
     if let Some(kinds) = &unplaced {
         set(KINDS_PLACED, false, KINDS_NOT_PLACED, kinds.clone());
     }
@@ -80,7 +80,11 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
     ];
     let news = news.into_iter().flatten().filter(|(type_, _, message)| {
         let told = condition::find_condition(&old.conditions, type_);
-        told.is_none_or(|told| without_numbers(&told.message) != without_numbers(message))
+        // What is counted is told once, and not with every object more.
+        told.is_none_or(|told| match *type_ {
+            KINDS_PLACED => without_numbers(&told.message) != without_numbers(message),
+            _ => told.message != *message,
+        })
     });
     let about = kube::Resource::object_ref(policy, &());
     // A group of several objects is what people look at; of one object, it would be told again and again.
@@ -106,7 +110,7 @@ pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> P
     Plan { stages, ..Plan::default() }
 }
 
-/// Returns a message without numbers: what is counted is told once, and not with every object more.
+/// Returns a message without its numbers.
 fn without_numbers(message: &str) -> String {
     message.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

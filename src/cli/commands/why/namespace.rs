@@ -98,8 +98,6 @@ async fn list_other_kinds(client: &Client, known: &Known, namespace: &str) -> Re
             Ok(list) if list.is_empty() => {}
             Ok(list) => *found.entry(value).or_default().entry(resource.kind).or_default() += list.len(),
             Err(kube::Error::Api(status)) if status.code == 403 => hidden.push(resource.plural),
-            // Served a moment ago, or an extension API server that is not there.
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 503 => {}
             Err(error) => return Err(request_failed(&format!("cannot list {}", resource.plural), &error)),
         }
     }

@@ -46,12 +46,12 @@ pub(super) fn watch_job_schedules(tasks: &mut JoinSet<()>, hub: &Client, truth: 
         let Some(namespace) = source.namespace.as_ref().filter(|name| source.kind == "Job" && is_ours(name)) else {
             return;
         };
-        let share = schedule.spec.share.as_ref().and_then(|share| share.completions);
         let text = match &seen {
             Seen::Gone(_) => "gone".to_owned(),
             Seen::There(_) => format!(
-                "of group {:?} with share {share:?}, deleted: {}, finished: {:?}",
+                "of group {:?} with share {:?}, deleted: {}, finished: {:?}",
                 schedule.spec.group,
+                schedule.spec.share,
                 schedule.metadata.deletion_timestamp.is_some(),
                 schedule.status.as_ref().and_then(|status| status.finished)
             ),
