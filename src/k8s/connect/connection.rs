@@ -176,3 +176,33 @@ impl Connect {
         Ok(ClientBuilder::new(service, config.default_namespace))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::k8s::connect::connect_error::{Hop, classify_hop};
+    use crate::k8s::connect::daemon_client::CallError;
+
+    /// As the HTTP client wraps what its connector says.
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Wrapped(#[source] ServerUnreached);
+
+    #[test]
+    fn the_name_of_a_server_says_nothing_of_the_hop_that_fails() {
+        let source = BoxError::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let unreached = ServerUnreached { server: "tls-certificate.example:6443".to_owned(), source };
+        let error = CallError::Kube(kube::Error::Service(Box::new(Wrapped(unreached))));
+        assert_eq!(classify_hop(&error), Hop::Tcp);
+    }
+
+    #[test]
+    fn a_server_without_a_port_has_that_of_its_scheme() {
+        for (server, expected) in [("https://h", "h:443"), ("http://h/x", "h:80"), ("https://[::1]:6443", "[::1]:6443")]
+        {
+            assert_eq!(host_and_port(&server.parse().unwrap()), expected);
+        }
+    }
+}

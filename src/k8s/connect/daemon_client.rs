@@ -220,7 +220,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_reached_is_named() {
-        // `localhost` under a name with words by which failures are told apart.
         for server in ["127.0.0.1:1", "tls-certificate.localhost:1"] {
             let error = client_of(server).await.apiserver_version().await.unwrap_err();
             let text = describe_error(&error);

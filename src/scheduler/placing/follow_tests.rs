@@ -250,6 +250,11 @@ fn an_autoscaler_asks_for_the_group_of_what_it_scales() {
 fn an_autoscaler_beside_its_deployment_is_no_old_copy_of_its_group() {
     let mut hub = Hub::new();
     hub.policy();
+    // What is copied to all is of the group, and does not only follow.
+    let mut policy = hub.store.policies["shop"].clone();
+    let duplicate = json!({"spreadMode": "Duplicate", "topologyKey": "region"});
+    policy.spec.spread_constraints = serde_json::from_value(duplicate).unwrap();
+    hub.store.apply_change(Change::Policy(Seen::There(policy)), hub.now);
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
     let scaler = json!({"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "maxReplicas": 3}});
     hub.apply("autoscaling", "HorizontalPodAutoscaler", scaler);
@@ -274,6 +279,7 @@ fn an_autoscaler_beside_its_deployment_is_no_old_copy_of_its_group() {
     hub.apply("apps", "Deployment", web);
     hub.copy("west", ("apps", "Deployment", "web"), &json!({}));
     hub.follow();
+    assert_eq!(hub.group_of("autoscaling", "HorizontalPodAutoscaler", "web"), group);
     assert_eq!(moves_in(&hub, "east"), None, "its Deployment is there");
 }
 
