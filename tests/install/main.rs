@@ -17,6 +17,7 @@ mod killed;
 mod lifecycle;
 mod limited;
 mod member;
+mod port_forward;
 mod published;
 mod restore;
 mod seeded;

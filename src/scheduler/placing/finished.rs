@@ -1,12 +1,16 @@
 //! What runs once: it never runs again, nor beside itself, because something moves.
 
-use super::decide::Decided;
+use std::collections::BTreeSet;
+
+use super::decide::{Decided, build_cluster_row};
 use super::group_context::GroupContext;
 use super::place::{Place, cluster_of};
 use super::source::Source;
 use super::store::Store;
 use crate::api::Schedule;
 use crate::api::crd::schedule::ScheduleShare;
+use crate::placement::decide::{Outcome, Target};
+use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live;
 
@@ -40,6 +44,27 @@ impl Store {
         (source.is_source_of(schedule) && self.is_over(source)).then_some(schedule)
     }
 
+    /// Makes a decision about a group of which all is over one that keeps its copies where they are, but for clusters that are
+    /// drained. Returns false, and changes nothing, where the group is another one.
+    pub(super) fn keep_ended_group(&self, name: &str, decided: &mut Decided) -> bool {
+        let members = self.members.get(name).into_iter().flatten().filter(|key| !key.is_of_kind("", "Namespace"));
+        let members: Vec<ObjectKey> = members.cloned().collect();
+        let has_ended = |key: &ObjectKey| self.sources.get(key).is_some_and(|source| self.is_over(source));
+        if decided.suspended || members.is_empty() || !members.iter().all(has_ended) {
+            return false;
+        }
+        let copies = members.iter().flat_map(|key| self.copies_of(key));
+        let copies = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        let known = copies.filter_map(|(at, _)| self.clusters.get_key_value(cluster_of(at)));
+        let clusters: BTreeSet<&String> =
+            known.map(|(cluster, _)| cluster).filter(|cluster| !self.drained.contains(*cluster)).collect();
+        decided.keep_where_it_ended(clusters.iter().copied());
+        // Whole, as far as this is asked: what is over keeps the share that it has.
+        let target = |cluster: &&String| Target { whole: members.clone(), ..Target::without_shares(cluster) };
+        decided.targets = clusters.iter().map(target).collect();
+        true
+    }
+
     /// Returns whether only this copy says that its source is over.
     pub(super) fn is_end_unreported(&self, key: &ObjectKey, schedule: &Schedule) -> bool {
         self.sources.get(key).is_some_and(|source| {
@@ -48,6 +73,25 @@ impl Store {
                 && live::has_ended(schedule, &source.facts)
                 && !live::is_finished(&source.status)
         })
+    }
+}
+
+impl Decided {
+    /// Makes it the decision about what has ended: that stays where it is recorded, and begins nowhere else. The targets are
+    /// not changed.
+    pub(super) fn keep_where_it_ended<'c>(&mut self, recorded: impl Iterator<Item = &'c String> + Clone) {
+        self.message = match recorded.clone().next() {
+            None => "It has ended, and no cluster has a copy".to_owned(),
+            Some(_) => format!("Stays on {}: it has ended", explain::quote_names(recorded.clone())),
+        };
+        (self.scheduled, self.waits, self.kept) = (true, false, false);
+        Outcome::Placed.code().clone_into(&mut self.reason);
+        self.withheld = 0;
+        let targets = recorded.clone().map(|cluster| build_cluster_row(cluster, "Target"));
+        let is_other = |name: &String| recorded.clone().all(|cluster| cluster != name);
+        let others = self.rows.iter().filter(|row| row.state != "Target" && is_other(&row.name));
+        self.rows = targets.chain(others.cloned()).collect();
+        self.domains = Vec::new();
     }
 }
 

@@ -110,6 +110,30 @@ fn a_job_that_was_copied_whole_is_not_divided_when_a_copy_is_over() {
 }
 
 #[test]
+fn a_divided_group_that_has_ended_stays_where_it_ended() {
+    let mut hub = Hub::new();
+    let job = hub.job("once", &json!([]));
+    hub.settle(&job, &decided(&["east"]));
+    hub.policy(json!({"spreadConstraints": {"topologyKey": "k", "spreadMode": "Divide"}}));
+    let mut elsewhere = divided_job(&job);
+    assert!(!hub.store.keep_ended_group(&hub.group_name(&job), &mut elsewhere), "it runs");
+    hub.report("east", &json!({"conditions": [{"type": "Complete", "status": "True"}]}));
+    assert!(hub.store.keep_ended_group(&hub.group_name(&job), &mut elsewhere));
+    let targets: Vec<&str> = elsewhere.targets.iter().map(|target| target.cluster.as_str()).collect();
+    assert_eq!((targets, elsewhere.message.as_str()), (vec!["east"], "Stays on \"east\": it has ended"));
+    let plan = hub.plan(&job, Some(&elsewhere));
+    assert_eq!(writes(&plan), (none(), none()));
+    hub.execute(&plan);
+    let status = hub.store.groups[&hub.group_name(&job)].status.clone().unwrap();
+    assert_eq!(status.target_clusters, ["east"]);
+    // A drain is no decision of the policy: what is left is taken away.
+    hub.store.drained.insert("east".to_owned());
+    let mut drained = divided_job(&job);
+    assert!(hub.store.keep_ended_group(&hub.group_name(&job), &mut drained));
+    assert_eq!(drained.message, "It has ended, and no cluster has a copy");
+}
+
+#[test]
 fn a_cron_job_that_its_annotation_moves_is_stopped_before_it_begins_elsewhere() {
     let mut hub = Hub::new();
     let put = |hub: &mut Hub, cluster: &str| {

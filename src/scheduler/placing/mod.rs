@@ -501,9 +501,12 @@ impl Placing {
         self.plan_follow_first(name, wall);
         let began = Instant::now();
         match self.clusters.decide_and_reserve(&self.store, name, (self.clock.now(), wall)) {
-            Some(decided) => {
+            Some(mut decided) => {
                 self.store.grown.remove(name);
                 self.count_decision(&decided, began.elapsed());
+                if self.store.keep_ended_group(name, &mut decided) {
+                    self.clusters.forget_group(name);
+                }
                 self.set_decided(name, Some(decided));
             }
             None => self.set_decided(name, None),

@@ -104,7 +104,7 @@ impl Hub {
         self.put("batch", "Job", json!({"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}))
     }
 
-    fn group_name(&self, key: &ObjectKey) -> String {
+    pub(super) fn group_name(&self, key: &ObjectKey) -> String {
         match &self.store.assignments[key] {
             Assignment::Group(group) | Assignment::Left(Some(group)) => group.clone(),
             other => panic!("{other:?}"),

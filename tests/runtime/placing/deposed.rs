@@ -2,12 +2,13 @@
 //! that is a quarter of an hour ahead of the next one's: the next one ends them all the same, and nothing runs in three
 //! clusters or in none.
 //!
-//! `FLEET_KILLS=N` kills so often, in moves of twelve groups each.
+//! `FLEET_KILLS=N` kills so often in each of two fleets, in moves of twelve groups each; `FLEET_KILLS_SEED` chooses others.
 
 // The table is the result.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -35,9 +36,9 @@ const REST: Duration = Duration::from_secs(400);
 /// What the played agents have seen that must not be.
 type Faults = Arc<Mutex<Vec<String>>>;
 
-/// Plays the agents of the members: a copy is available from the second look on, and gone one look after its Schedule is
-/// deleted. Every question is answered.
-async fn play_agents(fleet: Arc<Fleet>, names: Vec<String>, faults: Faults) {
+/// Plays the agents of the members: a copy is available from the second look on, unless it is new and new ones are not to
+/// be, and gone one look after its Schedule is deleted. Every question is answered.
+async fn play_agents(fleet: Arc<Fleet>, names: Vec<String>, are_new_unavailable: Arc<AtomicBool>, faults: Faults) {
     let clusters: Api<fleetctl::api::Cluster> = Api::all(fleet.client());
     let mut looks: BTreeMap<(String, String), u32> = BTreeMap::new();
     let mut served: BTreeSet<String> = BTreeSet::new();
@@ -51,7 +52,9 @@ async fn play_agents(fleet: Arc<Fleet>, names: Vec<String>, faults: Faults) {
                     fleet.report_deleted(&copy).await;
                     continue;
                 }
-                *seen += 1;
+                if *seen > 1 || !are_new_unavailable.load(Ordering::Relaxed) {
+                    *seen += 1;
+                }
                 let available = *seen > 1;
                 if available {
                     served.insert(what.clone());
@@ -101,9 +104,15 @@ struct Kill {
 }
 
 impl Kill {
-    fn new(number: usize) -> Self {
-        let phase = [MovePhase::Up, MovePhase::Removing, MovePhase::RollingBack][number % 3];
-        Self { phase, is_held: number % 2 == 1, is_ahead: number / 2 % 2 == 1 }
+    fn new(number: u64) -> Self {
+        let phase = match number % 3 {
+            0 => MovePhase::Up,
+            1 => MovePhase::Removing,
+            _ => MovePhase::RollingBack,
+        };
+        // The way back takes no longer than its deletions, so one of them is held back.
+        let is_held = phase == MovePhase::RollingBack || number % 2 == 1;
+        Self { phase, is_held, is_ahead: number / 2 % 2 == 1 }
     }
 
     /// Starts the scheduler that is killed, behind a relay if one of its writes is held back.
@@ -171,8 +180,13 @@ mod exhaustive {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn schedulers_that_are_killed_in_the_middle_of_moves_leave_one_end() {
-        let kills = std::env::var("FLEET_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_usize);
-        let mut random = StdRng::seed_from_u64(7);
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let (kills, seed) = (number("FLEET_KILLS").unwrap_or(10), number("FLEET_KILLS_SEED").unwrap_or(7));
+        tokio::join!(kill_schedulers(kills, seed), kill_schedulers(kills, seed + 1));
+    }
+
+    async fn kill_schedulers(kills: u64, seed: u64) {
+        let mut random = StdRng::seed_from_u64(seed);
         let mut fleet = Fleet::new().await;
         let members = [fleet.join(2).await, fleet.join(2).await, fleet.join(2).await];
         let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
@@ -187,7 +201,8 @@ mod exhaustive {
         }
         let (faults, mut tally) = (Faults::default(), Tally::default());
         let mut agents = JoinSet::new();
-        agents.spawn(play_agents(fleet.clone(), names.clone(), faults.clone()));
+        let are_new_unavailable = Arc::<AtomicBool>::default();
+        agents.spawn(play_agents(fleet.clone(), names.clone(), are_new_unavailable.clone(), faults.clone()));
         let relay = fleet.stage.hub_proxy();
         for number in 0..kills {
             let kill = Kill::new(number);
@@ -204,20 +219,19 @@ mod exhaustive {
             let groups = fleet.groups(&policy).await;
             let count = |name: &String| groups.iter().filter(|group| is_recorded_in(group, name)).count();
             let drained = names.iter().max_by_key(|name| count(name)).unwrap();
+            are_new_unavailable.store(kill.phase == MovePhase::RollingBack, Ordering::Relaxed);
             drain(&fleet, &names, Some(drained)).await;
             wait_for_moves("moves have begun", async || fleet.groups(&policy).await.iter().any(is_moving)).await;
-            if kill.is_held {
+            if kill.phase == MovePhase::RollingBack {
+                let deletions = Match::verb("delete").path("schedules");
+                relay.on(deletions, When::Nth(random.random_range(1..6)), Action::HoldBack(HELD_BACK));
+                drain(&fleet, &names, None).await;
+            } else if kill.is_held {
                 let writes = Match::writes().path(["schedulegroups", "schedules"][random.random_range(0..2)]);
                 relay.on(writes, When::Nth(random.random_range(1..12)), Action::HoldBack(HELD_BACK));
             }
-            if kill.phase == MovePhase::RollingBack {
-                drain(&fleet, &names, None).await;
-            }
             wait_for_moves(&format!("a move is in phase {:?}", kill.phase), async || {
-                let groups = fleet.groups(&policy).await;
-                // A drain that is taken back too late withdraws nothing: the table says how often.
-                let is_missed = kill.phase == MovePhase::RollingBack && !groups.iter().any(is_moving);
-                is_missed || groups.iter().any(|group| running_phase(group) == Some(kill.phase))
+                fleet.groups(&policy).await.iter().any(|group| running_phase(group) == Some(kill.phase))
             })
             .await;
             // The other phases last no longer than a write for each group.
@@ -225,6 +239,7 @@ mod exhaustive {
             tokio::time::sleep(Duration::from_millis(random.random_range(0..longest))).await;
             scheduler.kill();
             fleet.groups(&policy).await.iter().for_each(|group| tally.count(group, kill));
+            are_new_unavailable.store(false, Ordering::Relaxed);
             drain(&fleet, &names, Some(drained)).await;
             let next = start_scheduler(&fleet, &fleet.stage.hub.kubeconfig, 0).await;
             wait_for_moves("all have moved, and each is in one cluster", async || {
@@ -234,7 +249,7 @@ mod exhaustive {
                 groups.len() == GROUPS && !is_left && placed.len() == GROUPS && placed.values().all(|at| at.len() == 1)
             })
             .await;
-            println!("kill {number}: {} groups left {drained}; so far {:?}", count(drained), tally.0);
+            println!("seed {seed}, kill {number}: {} groups left {drained}; so far {:?}", count(drained), tally.0);
             let found = faults.lock().unwrap().clone();
             assert!(found.is_empty(), "{found:#?}");
             next.kill();

@@ -11,13 +11,12 @@ use super::once::restart_events;
 use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, read_record, time_text};
-use crate::placement::decide::{Outcome, Target};
-use crate::placement::explain;
+use crate::placement::decide::Target;
 use crate::placement::moves::{
-    ClusterAmounts, MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
+    MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
 use crate::placement::proposal::{cause_text, format_frozen, side_text};
-use crate::scheduler::placing::decide::{Clusters, Decided, build_cluster_row};
+use crate::scheduler::placing::decide::{Clusters, Decided};
 use crate::scheduler::placing::events::event_about;
 use crate::scheduler::placing::faults::{self, CopyFaults};
 use crate::scheduler::placing::group_context::GroupContext;
@@ -74,7 +73,7 @@ pub(in crate::scheduler::placing) fn plan_move(
     if let Some(decided) = &mut decided {
         let is_elsewhere = target_amounts(decided) != written.target;
         if is_elsewhere && is_over && written.running.is_none() && !decided.suspended {
-            keep_where_it_ended(decided, &written.target);
+            decided.keep_where_it_ended(written.target.keys());
         } else {
             let is_open = is_elsewhere || (written.running.is_some() && !begins);
             decided.waits = is_open && !decided.suspended;
@@ -114,22 +113,6 @@ pub(in crate::scheduler::placing) fn plan_move(
         decided.targets = copied_targets(written, &decided.targets);
     }
     (plan, decided)
-}
-
-/// Makes the decision about what has ended: it stays where it is recorded, and begins nowhere else.
-fn keep_where_it_ended(decided: &mut Decided, recorded: &ClusterAmounts) {
-    decided.message = if recorded.is_empty() {
-        "It has ended, and no cluster has a copy".to_owned()
-    } else {
-        format!("Stays on {}: it has ended", explain::quote_names(recorded.keys()))
-    };
-    (decided.scheduled, decided.waits, decided.kept) = (true, false, false);
-    Outcome::Placed.code().clone_into(&mut decided.reason);
-    decided.withheld = 0;
-    let targets = recorded.keys().map(|cluster| build_cluster_row(cluster, "Target"));
-    let others = decided.rows.iter().filter(|row| row.state != "Target" && !recorded.contains_key(&row.name));
-    decided.rows = targets.chain(others.cloned()).collect();
-    decided.domains = Vec::new();
 }
 
 /// Returns where the copies of a group must be, for what follows them.

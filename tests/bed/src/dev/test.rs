@@ -58,8 +58,8 @@ fn threads(target: &str) -> &'static str {
     match target {
         // One for each hosting cluster, and one that waits for its turn at one of them.
         INSTALL => "5",
-        // Beside those of the runtime; more would starve API servers until requests time out.
-        ENGINE => "3",
+        // They run beside no other target: more would starve API servers until requests time out.
+        ENGINE => "6",
         ETCD => "4",
         // It has two pairs of servers, and its tests wait much: a scheduler moves nothing in its first minute.
         RUNTIME => "2",
@@ -281,7 +281,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     };
     let beside = |target: &str| tests(target).map(|(name, tests)| (name, Program::Tests(tests)));
     steps.run("start the clusters", || bed.up(&clusters_of(&ON_CLUSTERS)))?;
-    // Two targets at a time keep two cores busy, and with three API servers starve until requests time out.
+    // Those of installs and of the runtime keep two cores busy; the others use one at most, so they come after.
     let mut others = vec![Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?];
     if deny_later {
         let install = Program::Plain(deny.install(bed));
@@ -289,6 +289,9 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     }
     let mut outcome = Ok(());
     for target in [INSTALL, ETCD, ENGINE] {
+        if target == ENGINE {
+            outcome = others.drain(..).fold(outcome, |outcome, beside| outcome.and(steps.join(beside)));
+        }
         let (name, test) = tests(target)?;
         outcome = outcome.and(steps.tests(&name, test));
         if target == INSTALL {
@@ -296,7 +299,7 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
             outcome = outcome.and(steps.run("stop the clusters of installs", || bed.down(clusters(INSTALL))));
         }
     }
-    others.into_iter().fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
+    outcome?;
     steps.run("stop the clusters", || bed.down(&[]))?;
     if deny_later {
         deny.check(bed, steps)?;
