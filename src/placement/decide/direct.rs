@@ -110,14 +110,18 @@ pub fn decide_direct(facts: &Facts, direct: &Direct, fleet: &Fleet, current: &BT
     decision
 }
 
-/// Divides evenly over all named clusters, ties to the earlier name; what is for a blocked one is withheld.
+/// Divides evenly over all named clusters, ties to the earlier name; what is for a blocked one is withheld. What each cluster
+/// has counts only for a Job, whose copies cannot change: replicas would otherwise stay where they went while another cluster
+/// was blocked.
 fn divide_direct_shares(
     facts: &Facts,
     names: &[String],
     current: &BTreeMap<String, i64>,
     decision: &mut DirectDecision,
 ) -> Vec<Option<Share>> {
-    let prev: Vec<i64> = names.iter().map(|name| current.get(name).copied().unwrap_or_default()).collect();
+    let is_job = matches!(facts.workload, Workload::Job { .. });
+    let kept = |name: &String| current.get(name).copied().filter(|_| is_job).unwrap_or_default();
+    let prev: Vec<i64> = names.iter().map(kept).collect();
     let domains: Vec<Domain<'_>> =
         names.iter().zip(&prev).map(|(name, prev)| Domain { value: name, weight: 1, prev: *prev, cap: None }).collect();
     let (n, parallelism) = match facts.workload {

@@ -232,6 +232,17 @@ fn too_many_members_change_nothing() {
     assert_eq!((decision.outcome, clusters(&decision), decision.scheduled), (Outcome::GroupTooLarge, vec!["a"], false));
 }
 
+#[test]
+fn replicas_of_an_annotation_are_even_again_when_a_cluster_is_back() {
+    let fleet = fleet(&[("a", 1), ("b", 1)]);
+    let onto = crate::placement::facts::SpreadOnto { clusters: vec!["a".to_owned(), "b".to_owned()], duplicate: false };
+    // While `b` was blocked, `a` was scaled to three.
+    let current = BTreeMap::from([("a".to_owned(), 3)]);
+    let decision = decide_direct(&web(3), &Direct::SpreadOnto(onto), &fleet, &current);
+    let shares: Vec<_> = decision.targets.iter().map(|target| (target.cluster.as_str(), target.share)).collect();
+    assert_eq!(shares, [("a", Some(Share::Replicas(2))), ("b", Some(Share::Replicas(1)))]);
+}
+
 fn decide_spread_onto(fleet: &Fleet, list: &str) -> DirectDecision {
     let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
         "annotations": { "fleet-scheduler.io/spread-onto": list } }, "spec": { "replicas": 5, "template": template() } });
