@@ -29,7 +29,8 @@ impl<'s> Limited<'s> {
         let applied: Value = serde_json::from_str(&kubectl(&["apply", "-f", &roles, "-o", "json"])).unwrap();
         kubectl(&["-n", "default", "create", "serviceaccount", NAME]);
         let who = format!("--serviceaccount=default:{NAME}");
-        for role in applied["items"].as_array().unwrap() {
+        // One object is no list.
+        for role in applied["items"].as_array().unwrap_or(&vec![applied.clone()]) {
             let (kind, name) = (role["kind"].as_str().unwrap(), role["metadata"]["name"].as_str().unwrap());
             match role["metadata"]["namespace"].as_str() {
                 None => kubectl(&["create", "clusterrolebinding", NAME, "--clusterrole", name, &who]),

@@ -187,7 +187,6 @@ impl Worker {
             return;
         }
         served::record_amounts(&mut entry.status, &entry.task, seen);
-        entry.schedule_status_write(now);
         // Also of a copy whose last apply failed: it runs on as it was. What is taken away is told with its removal.
         if entry.baseline.is_some() || !seen.terminating {
             let is_end = seen.finished && !entry.finished;
@@ -199,6 +198,7 @@ impl Worker {
                 entry.work_at(now);
             }
         }
+        entry.schedule_status_write(now);
     }
 
     /// Reports the copies that are kept though they have no Schedule; in the log only where they are others than before.
