@@ -62,7 +62,7 @@ impl<'s> Limited<'s> {
     pub(crate) fn forget(self) {
         let kubectl = |args: &[&str]| self.site.bed.kubectl(self.cluster, args).unwrap();
         kubectl(&["delete", "-f", &self.roles]);
-        kubectl(&["delete", "clusterrolebinding", NAME]);
+        kubectl(&["delete", "clusterrolebinding", NAME, "--ignore-not-found"]);
         kubectl(&["delete", "rolebinding", "--all-namespaces", "--field-selector", &format!("metadata.name={NAME}")]);
         kubectl(&["-n", "default", "delete", "serviceaccount", NAME]);
     }

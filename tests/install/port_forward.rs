@@ -78,22 +78,33 @@ mod exhaustive {
 
     /// Writes 500 MiB that nothing can compress into the store, beside what the API server keeps.
     fn fill(site: &Site) {
-        let mut random = File::open("/dev/urandom").unwrap();
-        let mut block = vec![0; MIB];
-        for number in 0..500 {
-            random.read_exact(&mut block).unwrap();
+        let kubeconfig = site.bed.kubeconfig(site.cluster).unwrap();
+        let put = |number: usize, block: &[u8]| {
             let key = format!("/filler/{number}");
             let mut put = Command::new(site.bed.kubectl_path().unwrap())
                 .arg("--kubeconfig")
-                .arg(site.bed.kubeconfig(site.cluster).unwrap())
+                .arg(&kubeconfig)
                 .args(["-n", "fleet", "exec", "-i", "etcd-0", "-c", "etcd", "--", "etcdctl", "put", &key])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            put.stdin.take().unwrap().write_all(&block).unwrap();
+            put.stdin.take().unwrap().write_all(block).unwrap();
             assert!(put.wait().unwrap().success());
-        }
+        };
+        std::thread::scope(|scope| {
+            for part in 0..4 {
+                let put = &put;
+                scope.spawn(move || {
+                    let mut random = File::open("/dev/urandom").unwrap();
+                    let mut block = vec![0; MIB];
+                    for number in 0..125 {
+                        random.read_exact(&mut block).unwrap();
+                        put(part * 125 + number, &block);
+                    }
+                });
+            }
+        });
     }
 
     fn run(site: &Site, through: Option<&PausingProxy>, args: &[&str]) -> Duration {
@@ -121,8 +132,7 @@ mod exhaustive {
         user.forget();
 
         fill(&site);
-        let inside =
-            ["-n", "fleet", "exec", "etcd-0", "-c", "etcd", "--", "etcdctl", "snapshot", "save", "/var/lib/etcd/x"];
+        let inside = ["-n", "fleet", "exec", "etcd-0", "-c", "etcd", "--", "etcdctl", "snapshot", "save", "/data/x"];
         let began = Instant::now();
         site.kubectl(&inside);
         took(began.elapsed(), "500 MiB: etcdctl snapshot save in the pod");

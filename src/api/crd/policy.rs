@@ -130,7 +130,8 @@ fn equal() -> String {
 /// Rule by which objects form a group.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.labelKey) != has(self.namespace)").message("set exactly one of labelKey and namespace"))]
+// `namespace` is a reserved word of the rules of API servers of 1.31.
+#[x_kube(validation = Rule::new("has(self.labelKey) != has(self.__namespace__)").message("set exactly one of labelKey and namespace"))]
 #[x_kube(validation = Rule::new("has(self.labelKey) || !has(self.acrossNamespaces) || !self.acrossNamespaces").message("acrossNamespaces needs labelKey"))]
 pub struct GroupBy {
     /// Objects of one namespace with the same value of this label are one group.
