@@ -11,6 +11,7 @@ mod identity;
 mod isolation;
 mod large;
 mod membership;
+mod one_cluster;
 mod own_token;
 mod placing;
 mod registration;

@@ -20,10 +20,10 @@ mod reasons;
 mod refused;
 mod served_later;
 mod spread;
-mod spread_ways;
+pub(crate) mod spread_ways;
 mod upgrade;
 mod waiting;
-mod walks;
+pub(crate) mod walks;
 mod whole;
 
 use std::collections::BTreeMap;

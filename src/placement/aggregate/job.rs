@@ -68,7 +68,9 @@ impl Serving<'_> {
         for field in ["active", "ready"] {
             status.insert(field.to_owned(), 0.into());
         }
-        status.remove("terminating");
+        if let Some(terminating) = status.get_mut("terminating") {
+            *terminating = 0.into();
+        }
         let suspended = reports(&self.copies, "Suspended");
         if !suspended.is_empty() && suspended.iter().all(|(_, one)| one.status == "False") {
             conditions.insert(0, decided_condition("Suspended", "False", &suspended, self.copies.len()));

@@ -291,7 +291,7 @@ fn a_job_ends_as_an_api_server_takes_it() {
         copy("b", json!({ "failed": 1, "conditions": [condition("Failed", TRUE, "BackoffLimitExceeded", "limit")] }));
     let active = copy("a", json!({ "active": 2, "ready": 1, "terminating": 1 }));
     let found = write("Job", &[active, failed], &json!({})).unwrap();
-    assert_eq!((&found["active"], &found["ready"], found.get("terminating")), (&json!(0), &json!(0), None));
+    assert_eq!((&found["active"], &found["ready"], &found["terminating"]), (&json!(0), &json!(0), &json!(0)));
     assert_eq!(found["conditions"][0]["type"], "FailureTarget");
     let end = find(&found, "Failed");
     assert_eq!((&end["reason"], &end["message"]), (&json!("BackoffLimitExceeded"), &json!("limit; on b")));

@@ -120,8 +120,8 @@ fn divide_direct_shares(
     decision: &mut DirectDecision,
 ) -> Vec<Option<Share>> {
     let is_job = matches!(facts.workload, Workload::Job { .. });
-    let kept = |name: &String| current.get(name).copied().filter(|_| is_job).unwrap_or_default();
-    let prev: Vec<i64> = names.iter().map(kept).collect();
+    let prev = names.iter().map(|name| current.get(name).copied().filter(|_| is_job).unwrap_or_default());
+    let prev: Vec<i64> = prev.collect();
     let domains: Vec<Domain<'_>> =
         names.iter().zip(&prev).map(|(name, prev)| Domain { value: name, weight: 1, prev: *prev, cap: None }).collect();
     let (n, parallelism) = match facts.workload {

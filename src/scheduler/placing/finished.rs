@@ -49,8 +49,8 @@ impl Store {
     pub(super) fn keep_ended_group(&self, name: &str, decided: &mut Decided) -> bool {
         let members = self.members.get(name).into_iter().flatten().filter(|key| !key.is_of_kind("", "Namespace"));
         let members: Vec<ObjectKey> = members.cloned().collect();
-        let has_ended = |key: &ObjectKey| self.sources.get(key).is_some_and(|source| self.is_over(source));
-        if decided.suspended || members.is_empty() || !members.iter().all(has_ended) {
+        let runs = members.iter().any(|key| self.sources.get(key).is_none_or(|source| !self.is_over(source)));
+        if decided.suspended || members.is_empty() || runs {
             return false;
         }
         let copies = members.iter().flat_map(|key| self.copies_of(key));
@@ -60,8 +60,9 @@ impl Store {
             known.map(|(cluster, _)| cluster).filter(|cluster| !self.drained.contains(*cluster)).collect();
         decided.keep_where_it_ended(clusters.iter().copied());
         // Whole, as far as this is asked: what is over keeps the share that it has.
-        let target = |cluster: &&String| Target { whole: members.clone(), ..Target::without_shares(cluster) };
-        decided.targets = clusters.iter().map(target).collect();
+        let targets =
+            clusters.iter().map(|cluster| Target { whole: members.clone(), ..Target::without_shares(cluster) });
+        decided.targets = targets.collect();
         true
     }
 
@@ -88,8 +89,8 @@ impl Decided {
         Outcome::Placed.code().clone_into(&mut self.reason);
         self.withheld = 0;
         let targets = recorded.clone().map(|cluster| build_cluster_row(cluster, "Target"));
-        let is_other = |name: &String| recorded.clone().all(|cluster| cluster != name);
-        let others = self.rows.iter().filter(|row| row.state != "Target" && is_other(&row.name));
+        let others = self.rows.iter().filter(|row| row.state != "Target");
+        let others = others.filter(|row| recorded.clone().all(|cluster| *cluster != row.name));
         self.rows = targets.chain(others.cloned()).collect();
         self.domains = Vec::new();
     }

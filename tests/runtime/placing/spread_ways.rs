@@ -30,7 +30,7 @@ struct Spread {
 }
 
 /// Makes the node of a member, with so many CPUs, and waits until it is Ready.
-pub(super) async fn make_node(client: &Client, region: &str, cpu: &str) {
+pub(crate) async fn make_node(client: &Client, region: &str, cpu: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     let body = json!({ "metadata": { "name": "played", "labels": { "topology.kubernetes.io/region": region } },
         "spec": { "providerID": "kind://docker/under/played" } });
@@ -46,7 +46,7 @@ pub(super) async fn make_node(client: &Client, region: &str, cpu: &str) {
 }
 
 /// Says that a node is alive.
-pub(super) async fn play_node(nodes: &Api<Node>, cpu: &str) {
+pub(crate) async fn play_node(nodes: &Api<Node>, cpu: &str) {
     let now = Timestamp::now().to_string();
     let status = json!({ "status": {
         "capacity": { "cpu": cpu, "memory": "64Gi", "pods": "2000" },

@@ -8,7 +8,7 @@
 #![allow(clippy::print_stdout)]
 
 mod accidents;
-mod kubelet;
+pub(crate) mod kubelet;
 mod noise;
 mod rest;
 mod truth;
@@ -31,9 +31,6 @@ use crate::support::{Program, Server};
 
 /// Walks side by side.
 const ABREAST: u64 = 20;
-/// The controllers that a control plane of the product has: those of workloads would write statuses of their own.
-const CONTROLLERS: &str = "--controllers=csrsigning,csrcleaner,tokencleaner,garbagecollector,namespace,serviceaccount,\
-    serviceaccount-token,clusterrole-aggregation,resourcequota";
 /// Longest time in which all come to rest.
 const REST: Duration = Duration::from_secs(400);
 
@@ -50,20 +47,6 @@ struct Site {
     members: Vec<Member>,
     truth: Arc<Truth>,
     tasks: JoinSet<()>,
-    controllers: Option<Program>,
-}
-
-/// Runs the controllers of the hub as the product does.
-async fn start_controllers(stage: &Stage) -> Program {
-    let pid = stage.pid("kube-controller-manager");
-    let line = fs_err::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-    let words = line.split('\0').skip(1).filter(|word| !word.is_empty() && !word.starts_with("--controllers="));
-    // Its path is one of the cluster's own.
-    let mut command = Command::new(format!("/proc/{pid}/exe"));
-    command.args(words).args([CONTROLLERS, "--secure-port=0"]);
-    let program = Program::start(command, tempfile::tempdir().unwrap());
-    stage.to_the_hub(|bed, hub| bed.kill(hub, "kube-controller-manager")).await;
-    program
 }
 
 impl Site {
@@ -80,8 +63,7 @@ impl Site {
             clear_namespaces(&server.client).await;
             members.push(Member { name: fresh(region), server, agent: None });
         }
-        let controllers = Some(start_controllers(&fleet.stage).await);
-        let mut site = Self { fleet, members, truth, tasks, controllers };
+        let mut site = Self { fleet, members, truth, tasks };
         for at in 0..3 {
             site.start_agent(at);
         }
@@ -241,8 +223,6 @@ impl Site {
     }
 
     async fn end(mut self) {
-        drop(self.controllers.take());
-        self.fleet.stage.to_the_hub(|bed, hub| bed.restart(hub, "kube-controller-manager")).await;
         clear_namespaces(&self.fleet.client()).await;
         for member in &mut self.members {
             drop(member.agent.take());

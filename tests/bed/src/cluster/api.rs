@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use fs_err as fs;
 
 use super::Cluster;
 use crate::cluster::certs::{Authority, CLUSTER, Use, write_service_account_keys};
@@ -75,7 +76,7 @@ impl Cluster {
         ]);
         self.start("etcd", &self.program(&ETCD, "etcd"), etcd)?;
         let own = self.ip();
-        let server = flags(&[
+        let mut server = flags(&[
             ("advertise-address", &own),
             ("secure-port", "6443"),
             ("allow-privileged", "true"),
@@ -103,6 +104,9 @@ impl Cluster {
             ("tls-cert-file", &self.pki("apiserver.crt")),
             ("tls-private-key-file", &self.pki("apiserver.key")),
         ]);
+        if self.spec.control_plane {
+            server.push(self.read_chart_flag("apiserver", "disable-admission-plugins")?);
+        }
         self.start("kube-apiserver", &self.program(&self.part()?, "kube-apiserver"), server)
     }
 
@@ -115,14 +119,13 @@ impl Cluster {
     pub(super) fn start_controllers(&self) -> Result<()> {
         let part = self.part()?;
         let own = self.pki("kube-controller-manager.kubeconfig");
-        let manager = flags(&[
+        let mut manager = flags(&[
             ("kubeconfig", &own),
             ("authentication-kubeconfig", &own),
             ("authorization-kubeconfig", &own),
             ("bind-address", "127.0.0.1"),
             ("cluster-signing-cert-file", &self.pki("ca.crt")),
             ("cluster-signing-key-file", &self.pki("ca.key")),
-            ("controllers", "*,bootstrapsigner,tokencleaner"),
             ("leader-elect", "false"),
             // Quotas on kinds that are defined later take effect after this.
             ("resource-quota-sync-period", "30s"),
@@ -130,6 +133,11 @@ impl Cluster {
             ("service-account-private-key-file", &self.pki("sa.key")),
             ("use-service-account-credentials", "true"),
         ]);
+        manager.push(if self.spec.control_plane {
+            self.read_chart_flag("controller-manager", "controllers")?
+        } else {
+            "--controllers=*,bootstrapsigner,tokencleaner".to_owned()
+        });
         self.start("kube-controller-manager", &self.program(&part, "kube-controller-manager"), manager)?;
         if self.spec.node {
             let own = self.pki("kube-scheduler.kubeconfig");
@@ -149,6 +157,21 @@ impl Cluster {
             self.start("kube-scheduler", &self.program(&part, "kube-scheduler"), scheduler)?;
         }
         Ok(())
+    }
+}
+
+impl Cluster {
+    /// A flag of a component of a control plane, with the value that it has in the chart.
+    fn read_chart_flag(&self, component: &str, flag: &str) -> Result<String> {
+        let file = format!("charts/control-plane/v0.6/templates/deployment-{component}.yaml");
+        let text = fs::read_to_string(self.place.checkout.join(&file))?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("- --{flag}=")));
+        // What depends on values follows in a tag.
+        let line = line.with_context(|| format!("{file} has no --{flag}"))?.split("{%").next().unwrap_or_default();
+        // Webhooks are off unless a value says otherwise.
+        let webhooks =
+            if component == "apiserver" { ",MutatingAdmissionWebhook,ValidatingAdmissionWebhook" } else { "" };
+        Ok(format!("--{flag}={line}{webhooks}"))
     }
 }
 

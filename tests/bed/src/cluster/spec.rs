@@ -22,6 +22,9 @@ pub struct ClusterSpec {
     /// With addresses for Services of type LoadBalancer.
     #[serde(default)]
     pub load_balancer: bool,
+    /// With the admission plug-ins and the controllers of a control plane of the product.
+    #[serde(default)]
+    pub control_plane: bool,
     /// What the node says of its cloud.
     #[serde(default, rename = "providerID")]
     pub provider_id: Option<String>,

@@ -16,13 +16,13 @@ use super::*;
 use crate::placing::spread_ways::{is_ours, play_node};
 
 /// A change of an object that is watched.
-pub(super) enum Seen<K> {
+pub(crate) enum Seen<K> {
     There(K),
     Gone(K),
 }
 
 /// Watches all objects of a kind for ever.
-pub(super) async fn watch_all<K>(api: Api<K>, mut tell: impl FnMut(Seen<K>))
+pub(crate) async fn watch_all<K>(api: Api<K>, mut tell: impl FnMut(Seen<K>))
 where
     K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -179,7 +179,7 @@ fn volume_name(claim: &PersistentVolumeClaim) -> String {
 }
 
 /// Makes the volume of a claim, which the controller binds.
-async fn make_volume(client: Client, claim: PersistentVolumeClaim) {
+pub(crate) async fn make_volume(client: Client, claim: PersistentVolumeClaim) {
     let body = json!({ "metadata": { "name": volume_name(&claim) }, "spec": { "capacity": { "storage": "1Gi" },
         "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/played" }, "persistentVolumeReclaimPolicy": "Retain",
         "claimRef": { "namespace": claim.namespace(), "name": claim.name_any() } } });
@@ -188,7 +188,7 @@ async fn make_volume(client: Client, claim: PersistentVolumeClaim) {
     let _ = volumes.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await;
 }
 
-async fn remove_volume(client: Client, claim: PersistentVolumeClaim) {
+pub(crate) async fn remove_volume(client: Client, claim: PersistentVolumeClaim) {
     let _ = Api::<PersistentVolume>::all(client).delete(&volume_name(&claim), &DeleteParams::default()).await;
 }
 
