@@ -30,7 +30,7 @@ use self::compare::{Difference, Listed, compare_events, compare_objects, compare
 use self::played_pods::play_cluster;
 use crate::applicant::{ControlPlane, fresh};
 use crate::membership::{Scene, forget};
-use crate::placing::spread_ways::make_node;
+use crate::placing::spread_ways::{clear_namespaces, make_node};
 use crate::support::Stage;
 
 /// Longest time until both sides are the same after a step.
@@ -224,6 +224,9 @@ async fn compare_with_one_cluster(stage: Stage, server: crate::support::Server, 
     let unmet: Vec<&Listed> =
         listed.iter().filter(|listed| only.is_none() && !found.iter().any(|one| listed.covers(one))).collect();
     println!("{} differences, {} of them not listed", found.len(), unlisted.len());
+    // What is removed leaves nothing, and the next test finds nothing.
+    clear_namespaces(&scene.stage.hub.client).await;
+    clear_namespaces(&scene.member.client).await;
     for name in &names {
         policies.delete(name, &DeleteParams::default()).await.unwrap();
     }

@@ -62,7 +62,7 @@ pub(super) fn is_ours(namespace: &str) -> bool {
 }
 
 /// Deletes what a test that failed has left: its pods take room.
-pub(super) async fn clear_namespaces(client: &Client) {
+pub(crate) async fn clear_namespaces(client: &Client) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let left = async || {
         let all = namespaces.list_metadata(&ListParams::default()).await.unwrap().items;
