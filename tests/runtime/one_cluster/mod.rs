@@ -57,7 +57,8 @@ impl Side {
     async fn kubectl(&self, arguments: &[String], input: Option<&str>) -> Answer {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", &self.namespace]).args(arguments);
-        command.env("HOME", "/nonexistent").kill_on_drop(true);
+        // Its cache goes with the cluster.
+        command.env("HOME", self.kubeconfig.parent().unwrap()).kill_on_drop(true);
         command.stdin(if input.is_some() { std::process::Stdio::piped() } else { std::process::Stdio::null() });
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
