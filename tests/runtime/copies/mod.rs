@@ -16,7 +16,7 @@ use fleetctl::api::Schedule;
 use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::{ANNOTATION_SCHEDULE_UID, FINALIZER_AGENT_CLEANUP, LABEL_PLACED_BY};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -210,6 +210,23 @@ async fn a_copy_is_applied_reported_edited_and_deleted() {
     assert_eq!(site.released("place").await.0, "Deleted");
     let left = Api::<Namespace>::all(site.member()).get_opt(&site.place).await.unwrap();
     assert!(left.is_none(), "it is said when it is gone, and not before");
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn a_status_that_changes_alone_is_reported() {
+    let site = Site::set().await;
+    site.make_place().await;
+    let manifest = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": site.place },
+        "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] } });
+    site.schedule("web", &manifest, json!({})).await;
+    let reported = async || site.schedules().get("web").await.unwrap().status?.resource;
+    wait("the copy is reported without an address", async || reported().await.is_some()).await;
+    let address = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.7" }] } } });
+    let services: Api<Service> = site.in_place();
+    services.patch_status("web", &PatchParams::default(), &Patch::Merge(&address)).await.unwrap();
+    wait("its address is reported", async || reported().await.is_some_and(|text| text.contains("192.0.2.7"))).await;
+    site.delete("web").await;
     site.leave().await;
 }
 
