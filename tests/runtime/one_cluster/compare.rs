@@ -68,7 +68,7 @@ impl Listed {
 }
 
 /// Fields of which each object has its own.
-const OWN: [&str; 27] = [
+const OWN: [&str; 28] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -86,6 +86,7 @@ const OWN: [&str; 27] = [
     "startedAt",
     "finishedAt",
     "completionTime",
+    "lastScaleTime",
     "lastScheduleTime",
     "lastSuccessfulTime",
     "podIP",

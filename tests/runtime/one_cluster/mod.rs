@@ -262,7 +262,7 @@ async fn run_case(scene: &Scene, team: &str, case: Case) -> BTreeSet<Difference>
     found
 }
 
-/// Not in every run yet: beside the tests of installs the copies take longer than is waited for.
+/// Not in every run yet: beside the tests of installs it takes five minutes.
 mod exhaustive {
     use super::*;
 
