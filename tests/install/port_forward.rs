@@ -15,8 +15,8 @@ mod exhaustive {
 
     const MIB: usize = 1 << 20;
 
-    /// An HTTP proxy that understands CONNECT. Five times, when so much was handed on, nothing passes it for five seconds,
-    /// either way.
+    /// An HTTP proxy that understands CONNECT. Whenever so many bytes more were handed on to clients, nothing passes it for
+    /// five seconds, either way.
     struct PausingProxy {
         address: SocketAddr,
         /// How much it handed on to clients, in bytes, and how often it was silent.

@@ -9,21 +9,18 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::placing::walks::kubelet::{Seen, make_volume, remove_volume, watch_all};
+use crate::placing::spread_ways::{is_ours, play_node};
+use crate::placing::walks::kubelet::{Seen, conditions, make_volume, remove_volume, watch_all};
 
 /// The node that is played.
 const NODE: &str = "played";
-
-fn is_ours(namespace: Option<&str>) -> bool {
-    namespace.is_some_and(|name| name.starts_with("shop-"))
-}
 
 /// Plays both until it is dropped.
 pub(super) async fn play_cluster(client: Client) {
     let nodes: Api<Node> = Api::all(client.clone());
     let live = async {
         loop {
-            crate::placing::spread_ways::play_node(&nodes, "2000").await;
+            play_node(&nodes, "2000").await;
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
     };
@@ -31,7 +28,7 @@ pub(super) async fn play_cluster(client: Client) {
         let (client, mut begun, mut ended) = (client.clone(), BTreeSet::new(), BTreeSet::new());
         move |seen| {
             let Seen::There(pod) = seen else { return };
-            let Some(uid) = pod.uid().filter(|_| is_ours(pod.namespace().as_deref())) else { return };
+            let Some(uid) = pod.uid().filter(|_| is_ours(&pod.namespace().unwrap_or_default())) else { return };
             if pod.metadata.deletion_timestamp.is_some() {
                 if ended.insert(uid) {
                     tokio::spawn(end_pod(client.clone(), pod));
@@ -46,7 +43,7 @@ pub(super) async fn play_cluster(client: Client) {
         move |seen| {
             let (Seen::There(claim) | Seen::Gone(claim)) = &seen;
             let is_open = claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_none());
-            if is_ours(claim.namespace().as_deref()) {
+            if is_ours(&claim.namespace().unwrap_or_default()) {
                 match seen {
                     Seen::There(claim) if is_open => drop(tokio::spawn(make_volume(client.clone(), claim))),
                     Seen::There(_) => {}
@@ -62,12 +59,6 @@ async fn end_pod(client: Client, pod: Pod) {
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap());
     // What is gone meanwhile is gone.
     let _ = api.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
-}
-
-fn conditions(types: &[(&str, bool)]) -> Vec<Value> {
-    let now = Timestamp::now().to_string();
-    let condition = |(type_, holds): &(&str, bool)| json!({"type": type_, "status": if *holds { "True" } else { "False" }, "lastTransitionTime": now});
-    types.iter().map(condition).collect()
 }
 
 /// Binds a pod, and has its containers do what the image of the first one says: `run`, `end`, `fail`, or `miss`, which

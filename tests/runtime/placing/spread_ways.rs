@@ -57,7 +57,7 @@ pub(crate) async fn play_node(nodes: &Api<Node>, cpu: &str) {
 }
 
 /// Whether a namespace is one of these tests.
-pub(super) fn is_ours(namespace: &str) -> bool {
+pub(crate) fn is_ours(namespace: &str) -> bool {
     namespace.starts_with("shop-")
 }
 

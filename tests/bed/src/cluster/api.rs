@@ -105,7 +105,9 @@ impl Cluster {
             ("tls-private-key-file", &self.pki("apiserver.key")),
         ]);
         if self.spec.control_plane {
-            server.push(self.read_chart_flag("apiserver", "disable-admission-plugins")?);
+            // Webhooks are off unless a value says otherwise.
+            let always = self.read_chart_flag("apiserver", "disable-admission-plugins")?;
+            server.push(format!("{always},MutatingAdmissionWebhook,ValidatingAdmissionWebhook"));
         }
         self.start("kube-apiserver", &self.program(&self.part()?, "kube-apiserver"), server)
     }
@@ -158,20 +160,15 @@ impl Cluster {
         }
         Ok(())
     }
-}
 
-impl Cluster {
-    /// A flag of a component of a control plane, with the value that it has in the chart.
+    /// A flag of a component of a control plane, with the value that the chart gives it whatever its values are.
     fn read_chart_flag(&self, component: &str, flag: &str) -> Result<String> {
         let file = format!("charts/control-plane/v0.6/templates/deployment-{component}.yaml");
         let text = fs::read_to_string(self.place.checkout.join(&file))?;
         let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("- --{flag}=")));
         // What depends on values follows in a tag.
         let line = line.with_context(|| format!("{file} has no --{flag}"))?.split("{%").next().unwrap_or_default();
-        // Webhooks are off unless a value says otherwise.
-        let webhooks =
-            if component == "apiserver" { ",MutatingAdmissionWebhook,ValidatingAdmissionWebhook" } else { "" };
-        Ok(format!("--{flag}={line}{webhooks}"))
+        Ok(format!("--{flag}={line}"))
     }
 }
 

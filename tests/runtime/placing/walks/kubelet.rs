@@ -203,7 +203,8 @@ async fn end_pod(client: Client, namespace: String, name: String) {
     let _ = api.delete(&name, &DeleteParams::default().grace_period(0)).await;
 }
 
-fn conditions(types: &[(&str, bool)]) -> Value {
+/// Conditions of these types, from now on.
+pub(crate) fn conditions(types: &[(&str, bool)]) -> Value {
     let now = Timestamp::now().to_string();
     let condition = |(type_, holds): &(&str, bool)| json!({ "type": type_, "status": if *holds { "True" } else { "False" }, "lastTransitionTime": now });
     types.iter().map(condition).collect()
